@@ -13,7 +13,7 @@
 //
 // Each case is a subtest, so that go test -run 'TestConformance/C13' runs the cases of
 // one rule. A failure names the broken rule, the expected and the observed behaviour
-// instead, and where docs/adapter-rules.md explains the rule. The adapter has to refuse
+// instead, and where the page about [rules] explains the rule. The adapter has to refuse
 // everything that it does not claim; cases that could not be run are listed with the
 // reason at the end of the run.
 //
@@ -33,4 +33,6 @@
 // that the suite kills.
 //
 // The package depends on the standard library and core alone.
+//
+// [rules]: https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md
 package conformance

@@ -1,6 +1,5 @@
 // For authors of adapters. This file has the facts that an adapter declares about its
-// broker. The C-numbers name rules of docs/adapter-rules.md, which package conformance
-// checks.
+// broker.
 
 package core
 
@@ -24,27 +23,27 @@ type Capabilities struct {
 }
 
 // Abilities are the operations of which a transport may be capable. The engine does not
-// ask for one that is not claimed, and an adapter refuses it (C1).
+// ask for one that is not claimed, and an adapter refuses it.
 type Abilities struct {
-	// DelayedDelivery: [Outgoing.Delay] works (C13).
+	// DelayedDelivery: [Outgoing.Delay] works.
 	DelayedDelivery bool
 	// PublishSubscribe: [Outgoing.Topic] works and the [Transport] is a [Subscriber].
 	PublishSubscribe bool
-	// BaseTopics: [Outgoing.BaseTopics] works (C19). Without it an event reaches the
+	// BaseTopics: [Outgoing.BaseTopics] works. Without it an event reaches the
 	// subscribers to its own topic alone. It needs PublishSubscribe.
 	BaseTopics bool
-	// TimeToBeReceived: [Outgoing.TimeToBeReceived] works (C20).
+	// TimeToBeReceived: [Outgoing.TimeToBeReceived] works.
 	TimeToBeReceived bool
 	// DeadLetter: the broker has its own dead-letter queue, and [Delivery.DeadLetter] works.
 	DeadLetter bool
 	// Savepoints: in [TransactionSendsAtomicWithReceive] a part of the work done through
-	// [Delivery.BindContext] can be undone alone, and [Delivery.Savepoint] works (C12).
+	// [Delivery.BindContext] can be undone alone, and [Delivery.Savepoint] works.
 	Savepoints bool
 	// GroupOrder: there are queues that keep groups ([Describer.KeepsGroups]). From such a
 	// queue the messages with one GroupKey, unless it is empty, come in the order in
 	// which they were sent, and one at a time: the next when the one before it has been
 	// consumed, or has expired. A message that is given back by any means is redelivered
-	// before later messages of its group, and [Delivery.Postpone] works (C24). A delayed
+	// before later messages of its group, and [Delivery.Postpone] works. A delayed
 	// message takes its place when it is due. In [TransactionNone], in which no message is
 	// given back, messages come in order, but without waiting for each other.
 	GroupOrder bool
@@ -54,7 +53,7 @@ type Abilities struct {
 	Prefetch bool
 	// AtomicLeases: in [TransactionSendsAtomicWithReceive] a delivery is leased as in
 	// [TransactionReceiveOnly]. It takes no connection before the native transaction is
-	// first used (C12), which the adapter reports to the engine ([TransactionBegun]). With
+	// first used, which the adapter reports to the engine ([TransactionBegun]). With
 	// NativeDeliveryCount, a delivery that ended with its process is counted.
 	AtomicLeases bool
 }
@@ -105,8 +104,8 @@ type Limits struct {
 
 // Guarantees are facts about deliveries and settlements that the engine relies on.
 type Guarantees struct {
-	// NativeDeliveryCount: [Incoming.DeliveryCount] is durable and shared by all instances
-	// (C9), exactly when this is set. Without it an adapter counts in the memory of its
+	// NativeDeliveryCount: [Incoming.DeliveryCount] is durable and shared by all instances,
+	// exactly when this is set. Without it an adapter counts in the memory of its
 	// process, and attempts multiply by the number of instances. A delivery that ended with
 	// its process counts too, but need not in [TransactionSendsAtomicWithReceive] without
 	// AtomicLeases, where a crash may roll it back.

@@ -17,7 +17,7 @@ type SendOptions struct {
 	Delay time.Duration
 
 	// DeliverAt is the time at which the message becomes available, instead of Delay,
-	// however long its handler runs. A time in the past means at once.
+	// however long its handler runs.
 	DeliverAt time.Time
 
 	// TimeToBeReceived is the time after which the message expires. Copies for retries and
@@ -50,15 +50,14 @@ type SendOptions struct {
 	ContentType string
 
 	// GroupKey groups the messages whose order matters, and Properties are for the broker.
-	// Every transport carries them, to retries and error queues too; its documentation says
-	// how it uses them.
+	// Every transport carries them, to retries and error queues too.
 	GroupKey   string
 	Properties map[string]string
 
 	// RequireSubscriber makes Publish fail with [ErrNoSubscriber] if no queue has
 	// subscribed to the event. Azure Service Bus and SNS can tell only that there is no
-	// topic. Without it the first such event of each type is logged, and all are counted
-	// ([health.Sends]).
+	// topic. Without it such an event is counted ([health.Sends]), and the first of each
+	// type is logged.
 	RequireSubscriber bool
 }
 

@@ -30,8 +30,8 @@ type Config struct {
 	// QueueExpiry makes the broker delete the input queue, with its messages, when nothing
 	// has received from it for this long: for a queue of one instance. It must be longer
 	// than an instance is ever stopped, and than the longest delay of a message to it. The
-	// default, 0, keeps the queue for ever. Another expiry of an existing queue, and a
-	// broker that cannot delete unused queues, are errors of [Endpoint.Run].
+	// default, 0, keeps the queue. Another expiry of an existing queue, and a broker that
+	// cannot delete queues, are errors of [Endpoint.Run].
 	QueueExpiry time.Duration
 
 	// AuditQueue receives a copy of every message that was handled successfully. The
@@ -42,8 +42,8 @@ type Config struct {
 	// audit queue.
 	Provision Provisioning
 
-	// SendOnly makes an endpoint without an input queue, for a process that only sends and
-	// publishes. Handlers, [Endpoint.Run] and the settings for receiving are refused.
+	// SendOnly makes an endpoint without an input queue. Handlers, [Endpoint.Run] and the
+	// settings for receiving are refused.
 	SendOnly bool
 
 	// HandlerTimeout limits one attempt of a message: middleware and all handlers of its
@@ -209,9 +209,9 @@ type Recoverability struct {
 
 	// CustomErrorQueues are queues that handlers name in [GiveUpTo], and a Policy in
 	// [MoveToError], to be created and checked as the error queue is. A message goes to the
-	// error queue at once if such a queue does not exist or refuses it; if it cannot be
-	// reached, the message is stored for it. Of a queue that is not listed it goes to the
-	// error queue after 8 tries, about a minute and a half.
+	// error queue at once if such a queue does not exist or refuses it; while it cannot be
+	// reached, the message is stored. Of a queue that is not listed it goes to the error
+	// queue after 8 tries, about a minute and a half.
 	CustomErrorQueues []string
 
 	// RateLimit switches to one attempt at a time after consecutive failures.
@@ -244,10 +244,10 @@ type Immediate struct {
 	// none.
 	NumberOfRetries int
 	// Pause is before the first retry of a round, at most 1 min; each further pause is
-	// twice as long, up to MaxPause. A random part, up to a half, is added. The default, 0
-	// or Off, is none. The message takes no slot while it waits. If 1,000 wait (in
-	// SendsAtomicWithReceive without [Abilities.AtomicLeases] as many as Concurrency, but
-	// at least 10), this instance fetches nothing until one is given back.
+	// twice as long, up to MaxPause, and a random part, up to a half, is added. The
+	// default, 0 or Off, is none. A waiting message takes no slot; at 1,000 of them (in
+	// SendsAtomicWithReceive without [Abilities.AtomicLeases] at Concurrency, but at least
+	// 10) this instance fetches nothing.
 	Pause time.Duration
 	// MaxPause is the longest pause, at most 1 min. The default is 10 s, or Pause if that
 	// is longer.
@@ -287,11 +287,9 @@ type TypeRecoverability struct {
 	// ErrorQueue replaces that of the endpoint, and is created and checked as it is.
 	ErrorQueue string
 
-	// DeadLetterQueue and InvalidQueue replace those of the endpoint.
+	// DeadLetterQueue, InvalidQueue and RequeueDelay replace those of the endpoint.
 	DeadLetterQueue, InvalidQueue string
-
-	// RequeueDelay replaces that of the endpoint.
-	RequeueDelay time.Duration
+	RequeueDelay                  time.Duration
 
 	// HandlerTimeout and the other limits replace those of the endpoint. Off means no limit.
 	HandlerTimeout  time.Duration

@@ -1,11 +1,10 @@
 // Package core handles messages reliably on any transport. You write a handler once; the
 // messaging system below it is chosen in one line. When a handler fails, recoverability
 // decides: retry at once, retry later, move the message to an error queue, or discard it.
-// No message is lost on the way.
 //
 // # Start here
 //
-// Most services need these, and nothing else of this package:
+// Most services need only these:
 //
 //   - [NewMessageType] and [NewEvent] declare a message: its name and its Go type.
 //   - [New] makes an [Endpoint] from a name, a [Transport] and a [Config], whose zero value
@@ -21,8 +20,8 @@
 // # When a handler fails
 //
 // An ordinary error is retried 5 times at once, then after 10, 20 and 30 s, each time with 5
-// more retries at once; then the message goes to the queue "error". [Recoverability] changes
-// these numbers. A handler can decide for itself:
+// more retries at once; then the message goes to the queue "error", unless [Recoverability]
+// says otherwise. A handler can decide for itself:
 //
 //	return core.GiveUp(err)                    // no retry: to the error queue
 //	return core.GiveUpTo(err, "fraud")         // no retry: to this queue
@@ -31,8 +30,9 @@
 //	return core.Discard(err)                   // drop it
 //
 // A [Policy] decides for all messages, by the values of [Action]. [HandleFailed] runs before
-// a message is moved. Settings that the broker cannot support are refused at the start, and
-// decisions that it cannot support become a move to the error queue.
+// a message is moved. Settings that the broker cannot support are refused by [New], and
+// decisions that it cannot support become a move to the error queue. The guide is
+// https://github.com/reprise-go/reprise/blob/main/docs/recoverability.md.
 //
 // # Map
 //
@@ -43,8 +43,7 @@
 //   - Packages beside this one: headers, health, configfile, logformat, coretest for tests,
 //     messagekit for inboxes and bridges
 //   - Authors of adapters: [Transport], [Receiver], [Delivery], [Capabilities], [Incoming],
-//     [Outgoing]. Their comments are the contract, and its rules C1 to C24 are explained in
-//     https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md. [Provisioner],
-//     [Checker], [Subscriber], [Remover] and [Describer] are optional. Package inmemory is
-//     the shortest complete adapter.
+//     [Outgoing], and optionally [Provisioner], [Checker], [Subscriber], [Remover] and
+//     [Describer]. Their comments are the contract, which
+//     https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md explains.
 package core

@@ -143,7 +143,7 @@ func isNilPointer(v any) bool {
 	return value.Kind() == reflect.Pointer && value.IsNil()
 }
 
-// String identifies the endpoint, for logs. fmt prints nothing else of it.
+// String identifies the endpoint, for logs.
 func (ep *Endpoint) String() string {
 	if ep == nil {
 		return "<nil>"
@@ -167,10 +167,8 @@ func (ep *Endpoint) RecoverabilityConfig(messageType string) RecoverabilityConfi
 	return ep.rules.configFor(messageType).copyLists()
 }
 
-// Send sends a message to a queue. It returns nil when the broker has accepted it durably.
-// It works before and after [Endpoint.Run], and on send-only endpoints.
-//
-// In a handler use [Message.Send], which sends only if the handler succeeds, or
+// Send sends a message to a queue, at any time. It returns nil when the broker has accepted
+// it durably. In a handler use [Message.Send], which sends only if the handler succeeds, or
 // [Message.SendNow]; [MessageFromContext] finds the [Message]. With a handler's context
 // Send sends at once, or with the transaction that the context carries, and at each attempt
 // with another id. The first such call logs a warning.
@@ -220,9 +218,8 @@ func (ep *Endpoint) Invoke(ctx context.Context, d Draft) error {
 }
 
 // Provision creates the queues that the endpoint needs, regardless of [Config.Provision],
-// and subscribes to the events that have handlers by now: for a deployment step that has
-// more rights than the service. If [Endpoint.Err] returns an error, Provision returns it
-// and creates nothing.
+// and subscribes to the events that have handlers by now: for a deployment step. If
+// [Endpoint.Err] returns an error, Provision returns it and creates nothing.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	if err := ep.Err(); err != nil {
 		return err
@@ -244,9 +241,8 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 
 // Purge permanently removes the waiting messages from the input queue, also those for other
 // instances and failed ones that wait for their error queue, and returns their number, or
-// -1 if the broker does not tell it. It is for development and tests, before
-// [Endpoint.Run]. Received and delayed messages stay. On a transport that is no [Remover]
-// the error matches errors.ErrUnsupported.
+// -1 if the broker does not tell it: for development and tests, before [Endpoint.Run]. On a
+// transport that is no [Remover] the error matches errors.ErrUnsupported.
 func (ep *Endpoint) Purge(ctx context.Context) (removed int, err error) {
 	p, ok := ep.transport.(Remover)
 	switch {

@@ -206,9 +206,8 @@ func isSpecific(err error) bool {
 }
 
 // ErrorTypeOf returns the type of the innermost error that is not of package errors or fmt,
-// such as "*fs.PathError", at most 128 bytes, as in the header
-// NServiceBus.ExceptionInfo.ExceptionType. Of joined errors the first that has one counts.
-// For nil it returns "".
+// such as "*fs.PathError", at most 128 bytes, or "" for nil. Of joined errors the first that
+// has one counts.
 func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""

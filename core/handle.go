@@ -27,7 +27,7 @@ func Handle[T any](ep *Endpoint, messageType MessageType[T], handler func(ctx co
 }
 
 // HandleEvent registers a handler as [Handle] does, and subscribes the endpoint's queue to
-// the event. A name that the transport does not accept as a topic is an error.
+// the event. A name that cannot be a topic is an error.
 func HandleEvent[T any](ep *Endpoint, event Event[T], handler func(ctx context.Context, m *Message, body T) error, opts ...HandleOptions) {
 	register(ep.registry, "HandleEvent", event.MessageType, handler, true, opts)
 }
@@ -44,17 +44,15 @@ func HandleDefault(ep *Endpoint, handler func(ctx context.Context, m *Message) e
 // message would go to the error queue, after the failed work has been undone. The message
 // then goes there, and the messages that handler sent are sent with it; after
 // [Failed.TakeOver] it counts as handled instead. If handler fails itself, its messages are
-// dropped.
+// dropped. There is at most one for a type. It does not run for messages that could not be
+// parsed or decoded, or that exceeded [Recoverability.MaxDeliveries].
 //
 // It runs again for a move that has to be repeated only in SendsAtomicWithReceive, where
 // its earlier work is undone. Before a move to the broker's own dead-letter queue its
-// messages are sent, not atomically. It has the values that the failed attempt set
-// ([Message.SetValue]), and its context those of [Observer.HandleStart]. A shutdown cancels
-// the context after [Config.DrainTimeout]; a handler that returns an error then runs again
-// in the next Run.
-//
-// It does not run for messages that could not be parsed or decoded, or that exceeded
-// [Recoverability.MaxDeliveries]. There is at most one for a type.
+// messages are sent, not atomically. It has the values of the failed attempt
+// ([Message.SetValue]), and those of [Observer.HandleStart] in its context. A shutdown
+// cancels the context after [Config.DrainTimeout]; after an error it runs again in the next
+// Run.
 func HandleFailed[T any](ep *Endpoint, messageType MessageType[T], handler func(ctx context.Context, m *Message, body T, f *Failed) error) {
 	r := ep.registry
 	err := r.check("HandleFailed", messageType.name, handler == nil)
@@ -71,7 +69,7 @@ func HandleFailed[T any](ep *Endpoint, messageType MessageType[T], handler func(
 }
 
 // Err returns the errors of the registrations of handlers so far, joined, or nil.
-// [Endpoint.Run], [Endpoint.Invoke] and [Endpoint.Provision] return them too.
+// [Endpoint.Run] returns them too.
 func (ep *Endpoint) Err() error { return ep.registry.err() }
 
 // Failed describes a message whose retries are used up.
@@ -152,22 +150,20 @@ func functionName(f any) string {
 type HandleOptions struct {
 	// Independent makes each handler of a message type run in every attempt, even if an
 	// earlier one failed. Either all handlers of a type are independent or none is. The
-	// attempt fails if one of them failed, and a retry runs all again: their messages are
-	// sent only when all have succeeded. Each has a separate [Message] and, in
-	// SendsAtomicWithReceive, starts from a savepoint, if the transport has them
-	// ([Abilities.Savepoints]). When the context ends, the remaining handlers do not run,
-	// and the attempt fails.
+	// attempt fails if one of them failed or the context ends before, and a retry runs all
+	// again: their messages are sent only when all have succeeded. Each has a separate
+	// [Message] and, in SendsAtomicWithReceive, starts from a savepoint, if the transport
+	// has them ([Abilities.Savepoints]).
 	//
 	// If several fail, the attempt fails with a [*HandlersError], and one failure decides:
 	// a [RetryAfter] comes before an error, an error before a [Defer], and these before
-	// [GiveUp], [GiveUpTo] and [Discard]. An unrecoverable error, and a RetryAfter or Defer
-	// that has reached its limit, count as GiveUp. Among equals the longest delay decides,
-	// or else the first handler.
+	// [GiveUp], [GiveUpTo] and [Discard]; an unrecoverable error, and a verdict that has
+	// reached its limit, count as GiveUp. Among equals the longest delay decides, or else
+	// the first handler.
 	Independent bool
 
 	// Middleware wraps this handler alone, the first outermost, within [Config.Middleware].
-	// A change of [Message.Type] has no effect in it. [TypedMiddleware] makes one that gets
-	// the decoded body.
+	// It cannot change [Message.Type].
 	Middleware []Middleware
 }
 

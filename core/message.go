@@ -14,10 +14,10 @@ import (
 )
 
 // Message is one attempt at handling one message, with its properties and methods for
-// sending others. Where middleware runs the handlers more than once, each run has a
-// separate Message (see [Middleware]). The fields are copies; changing them affects only
-// the inner middleware and the handlers of this attempt. The methods may be called from
-// several goroutines; after the handler has returned they return [ErrHandlingEnded].
+// sending others. Each run of middleware has a separate one (see [Middleware]). The fields
+// are copies; changing them affects only the inner middleware and the handlers of this
+// attempt. The methods may be called from several goroutines; after the handler has
+// returned they return [ErrHandlingEnded].
 type Message struct {
 	// ID is the message id.
 	ID string
@@ -112,8 +112,8 @@ func (m *Message) handledAs() selection {
 	return m.selected
 }
 
-// RawBody returns a copy of the body before it is decoded: as it was received, or as an
-// outer middleware set it.
+// RawBody returns a copy of the body that is not decoded, as it was received or set by
+// [Message.SetBody].
 func (m *Message) RawBody() []byte { return slices.Clone(m.rawBody()) }
 
 func (m *Message) rawBody() []byte {
@@ -124,10 +124,9 @@ func (m *Message) rawBody() []byte {
 }
 
 // SetBody replaces the body for inner middleware and the handlers of this attempt, for
-// middleware that decrypts or fetches bodies, which may change NServiceBus.ContentType in
-// Headers too. [HandleFailed] gets the replaced body; copies of the message have the
-// received one. It is called before next, by the goroutine that calls next. The message
-// takes over body.
+// middleware that decrypts or fetches bodies. [HandleFailed] gets the replaced body; copies
+// of the message have the received one. It is called before next, by the goroutine that
+// calls next. The message takes over body.
 func (m *Message) SetBody(body []byte) {
 	if body == nil {
 		body = []byte{}
@@ -136,8 +135,8 @@ func (m *Message) SetBody(body []byte) {
 }
 
 // SkipRemainingHandlers skips the handlers of the message that would run after this one,
-// except independent ones ([HandleOptions.Independent]). The message counts as handled if
-// this one succeeds; another attempt begins with the first handler again.
+// except independent ones ([HandleOptions.Independent]). Another attempt begins with the
+// first handler again.
 func (m *Message) SkipRemainingHandlers() { m.setSkip(true) }
 
 func (m *Message) setSkip(skip bool) {
@@ -173,15 +172,15 @@ func (m *Message) GroupKey() string { return m.incoming.GroupKey }
 func (m *Message) Properties() map[string]string { return maps.Clone(m.incoming.Properties) }
 
 // NativeID identifies the stored copy of the message: it is the same at every delivery of
-// the copy, and another for a delayed retry. See [Incoming.NativeID].
+// the copy. See [Incoming.NativeID].
 func (m *Message) NativeID() string { return m.incoming.NativeID }
 
 // Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
 
 // Send collects a message for a queue. It is sent when all handlers have succeeded, and
-// never otherwise. An error (a body that cannot be encoded, a message that is too large, an
-// option that the transport does not support) means that nothing was collected.
+// never otherwise. An error, as for a body that cannot be encoded or an option that the
+// transport does not support, means that nothing was collected.
 func (m *Message) Send(queue string, d Draft) error {
 	return m.sends.collect(headers.IntentSend, queue, &d)
 }
@@ -227,18 +226,16 @@ func contextWithMessage(ctx context.Context, m *Message) context.Context {
 	return context.WithValue(ctx, messageKey{}, m)
 }
 
-// MessageFromContext returns the message that is being handled under ctx, for code below
-// the handler that has only the context.
+// MessageFromContext returns the message that is being handled under ctx.
 func MessageFromContext(ctx context.Context) (*Message, bool) {
 	m, ok := ctx.Value(messageKey{}).(*Message)
 	return m, ok
 }
 
-// SetValue stores a value for the rest of this attempt and all its runs: for middleware
-// around the handler, the policy, [HandleFailed] and the observers. The key must be
-// comparable, and of a type of the package that sets it, as with context.WithValue.
-// SetValue and [Message.Value] are safe for concurrent use, also after the handler has
-// returned.
+// SetValue stores a value for the rest of this attempt, for its middleware, handlers,
+// policy, [HandleFailed] and observers. The key must be comparable, and of a type of the
+// package that sets it, as with context.WithValue. SetValue and [Message.Value] are safe
+// for concurrent use, also after the handler has returned.
 func (m *Message) SetValue(key, value any) { m.values(true).Set(key, value) }
 
 // Value returns the value that [Message.SetValue] stored in this attempt, or in
@@ -289,9 +286,8 @@ func (m *Message) failingHandler() failingHandler {
 	return *m.failing
 }
 
-// Forward collects a copy of the message for another queue, to be sent as those of
-// [Message.Send]: with the message id, body, headers, reply address, group key and
-// properties as they were received, without the headers of its retries here, and without
+// Forward collects a copy of the message for another queue, as [Message.Send] does: with
+// everything as it was received but the headers of its retries here, and without
 // [SendMiddleware]. An empty queue, and a message that has no room for failure headers
 // ([ErrTooLarge]), are errors.
 func (m *Message) Forward(queue string) error { return m.sends.forward(queue) }

@@ -15,13 +15,11 @@ import (
 type HandlerFunc func(ctx context.Context, m *Message) error
 
 // Middleware wraps the handling of every message: decoding and all handlers of the
-// message's type. It may return another error than next, or a verdict. A function is
-// Middleware as a [MiddlewareFunc].
-//
-// It may call next several times. Each call is a run with a separate [Message], which
-// [MessageFromContext] returns in it: the messages that a run collected are sent if it is
-// the last run that returned nil, and the attempt succeeds. Those that the middleware
-// itself collects do not depend on a run.
+// message's type. A function is Middleware as a [MiddlewareFunc]. It may return another
+// error than next, or a verdict, and call next several times. Each call is a run with a
+// separate [Message], which [MessageFromContext] returns in it: the messages of the last
+// run that returned nil are sent, if the attempt succeeds. Those that the middleware itself
+// collects do not depend on a run.
 type Middleware interface {
 	// Wrap returns next with the middleware around it. The result is called by several
 	// goroutines. One Middleware may be in several places, and in several endpoints.

@@ -69,20 +69,18 @@ type MiddlewareFacts struct {
 	// HidesFailures: it may return nil although next has failed.
 	HidesFailures bool
 	// Refusals are the errors that it may return instead of calling next, an example of
-	// each kind. With a verdict it cannot be inside middleware with more than one of Runs;
+	// each kind. With a verdict it cannot be inside middleware that calls next repeatedly;
 	// with an error that matches [ErrCircuitOpen] it is a circuit for Health.
 	Refusals []error
 	// Exclusive: handlers of one message type cannot have middleware of one Kind and Name,
 	// because they would share its state.
 	Exclusive bool
 	// State returns the state in a word, for Health, such as "closed" for a circuit
-	// breaker. It is called at any time by several goroutines, and must not block. nil
-	// means that it has no state.
+	// breaker. It is called at any time by several goroutines, and must not block.
 	State func() string
-	// Check returns an error if the middleware cannot work at its place, as the end of a
-	// sentence: "stands inside of ...". outer and inner are the facts of the middleware
-	// around and inside of it, the outermost first. [New] and the registration of a handler
-	// call it.
+	// Check returns an error if the middleware cannot work between outer and inner, the
+	// facts of the middleware around and inside of it, the outermost first. Its text ends a
+	// sentence: "stands inside of ...".
 	Check func(outer, inner []MiddlewareFacts) error
 
 	place string // "Middleware[1]": the list of the configuration and the index in it

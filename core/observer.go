@@ -20,16 +20,14 @@ type Observer struct {
 	HandleStart func(ctx context.Context, e Handling) context.Context
 	HandleEnd   func(ctx context.Context, e Handling)
 
-	// Succeeded is called inline when a message has been handled, the messages of its
-	// handlers have been sent, and it was consumed. A settlement that the transport does
-	// not confirm, or that failed after the sends, counts too.
+	// Succeeded is called inline when a message has been handled, its handlers' messages
+	// have been sent, and it was consumed, also where the broker does not confirm that.
 	Succeeded func(ctx context.Context, e Handling)
 
 	// SendStart and SendEnd are called inline around every call to the transport that
 	// sends, for any reason ([Outgoing.Reason]). SendStart may set headers on the messages.
-	// One that belongs to the first send of a message, such as a traceparent, is set where
-	// Reason is [ReasonApplication] or [ReasonAcknowledgement]: copies of received messages
-	// have it.
+	// A header of a message's first send, such as a traceparent, is set where Reason is
+	// [ReasonApplication] or [ReasonAcknowledgement]: copies have it.
 	SendStart func(ctx context.Context, e Sending) context.Context
 	SendEnd   func(ctx context.Context, e Sending)
 
@@ -58,8 +56,7 @@ type Observer struct {
 
 	// ConnectionChanged reports outages and their end, on a goroutine that it shares with
 	// RateLimitChanged. A send-only endpoint reports, on another one, the first send that
-	// fails for a reason other than its message ([health.State]), and the first that is
-	// accepted after it.
+	// fails for a reason other than its message, and the first that is accepted after it.
 	ConnectionChanged func(e ConnectionChange)
 
 	// MessageUndeliverable reports delayed messages that cannot be put into their queue
@@ -72,8 +69,8 @@ type ObservedEndpoint struct {
 	Endpoint string // its name
 	Instance string // Endpoint.Instance
 	Queue    string // the address of the input queue; "" if send-only
-	// Transport describes the endpoint's transport, or is nil if that is no [Describer]. It
-	// is the same pointer in all events of an endpoint, and must not be written to.
+	// Transport describes the transport, or is nil if that is no [Describer]. It must not
+	// be written to.
 	Transport *TransportInfo
 }
 
@@ -113,9 +110,8 @@ type Recovery struct {
 	// delivery carried out the decision, it has no values of the attempt.
 	Failure ErrorContext
 
-	// Action is the decision that was carried out. A [MoveToError] whose queue cannot be
-	// reached counts as carried out when the message is stored. If the error queue replaced
-	// another queue, Queue names the error queue.
+	// Action is the decision that was carried out, or stored until its queue can be
+	// reached. If the error queue replaced another queue, Queue names the error queue.
 	Action Action
 	// NewCopy: the message was delivered too often, and gets the rest of
 	// [Recoverability.MaxDeliveries] as a new copy; Action is a [DelayedRetry].

@@ -14,17 +14,15 @@ import (
 // Policy decides the next step for a message whose handling failed with an error that is no
 // [Verdict]. It may call [DefaultPolicy] and change its answer. It must be safe for
 // concurrent use. It answers with [ImmediateRetry], [DelayedRetry], [MoveToError] or
-// [DiscardMessage]; an error, a panic and any other action, also one that cannot be
-// fulfilled, mean [MoveToError] with the default error queue.
-// [Recoverability.MaxDeliveries] limits its immediate retries; outside a group nothing
-// limits its delayed ones, each of which is a new copy.
+// [DiscardMessage]; an error, a panic and any action that cannot be fulfilled mean
+// [MoveToError] with the default error queue. [Recoverability.MaxDeliveries] limits its
+// immediate retries; outside a group nothing limits its delayed ones.
 //
 // ctx has the values that [Observer.HandleStart] gave the attempt's, and
 // [MessageFromContext] finds the message in it. In [TransactionSendsAtomicWithReceive] it
-// carries the native transaction, without the failed handler's work. The policy's work in
-// it is committed with the action, or undone with an ImmediateRetry. A shutdown cancels ctx
-// after [Config.DrainTimeout]: a policy that panics or returns an error then is called
-// again in the next run.
+// carries the native transaction, without the failed handler's work; the policy's is
+// committed with the action, or undone with an ImmediateRetry. A shutdown cancels ctx after
+// [Config.DrainTimeout]; a policy that fails then is called again in the next run.
 type Policy func(ctx context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error)
 
 // Action is the decision about a failed message, of a [Policy] or a [Verdict]. The zero
@@ -75,8 +73,8 @@ func (a Action) String() string {
 }
 
 // ImmediateRetry makes the message available again at once, or after a pause that a
-// [Policy] sets in Delay, in which the message takes no slot. A pause of more than 1 min,
-// or of more than half of [Limits.MaxLockTime] outside a group, is shortened.
+// [Policy] sets in Delay. A pause of more than 1 min, or of more than half of
+// [Limits.MaxLockTime] outside a group, is shortened.
 func ImmediateRetry() Action { return Action{Kind: ActionImmediateRetry} }
 
 // DelayedRetry sends the message to its own queue with a delay. A negative delay is 0.
@@ -84,13 +82,13 @@ func DelayedRetry(delay time.Duration) Action {
 	return Action{Kind: ActionDelayedRetry, Delay: max(delay, 0)}
 }
 
-// MoveToError moves the message to an error queue: "" is the default one, and
-// [DeadLetterQueue] and [InvalidQueue] stand for those of the configuration. If another
-// queue cannot take it, the default one does ([Recoverability.CustomErrorQueues]).
+// MoveToError moves the message to an error queue: "" is the default one, [DeadLetterQueue]
+// and [InvalidQueue] are those of the configuration. If another queue cannot take it, the
+// default one does.
 func MoveToError(queue string) Action { return Action{Kind: ActionMoveToError, Queue: queue} }
 
-// DiscardMessage drops the message: it goes neither to the error queue nor to
-// the audit queue. The failure is logged.
+// DiscardMessage drops the message: it goes neither to the error queue nor to the audit
+// queue.
 func DiscardMessage() Action { return Action{Kind: ActionDiscard} }
 
 // RecoverabilityConfig has a copy of the settings in force for a message. A level of
@@ -136,7 +134,7 @@ func (c RecoverabilityConfig) IsUnrecoverable(err error) bool {
 
 // ErrorOfType stands for all errors of a type in [Recoverability.Unrecoverable], and those
 // that wrap one: ErrorOfType[*fs.PathError](). If E is an interface, the errors that
-// implement it match. errors.Is does not know this value.
+// implement it match. errors.Is does not.
 func ErrorOfType[E error]() error { return errortype.Of[E]() }
 
 // ErrorContext describes one failure.
@@ -176,8 +174,8 @@ type ErrorContext struct {
 	FirstFailure time.Time
 }
 
-// DefaultPolicy is the policy of an endpoint without [Recoverability.Policy]. Its
-// result depends only on its arguments, and its error is nil.
+// DefaultPolicy is the policy of an endpoint without one. Its result depends only on its
+// arguments, and its error is nil.
 func DefaultPolicy(_ context.Context, config RecoverabilityConfig, failure ErrorContext) (Action, error) {
 	id := ""
 	if failure.Message != nil { // a test may leave it out

@@ -26,16 +26,16 @@ const (
 )
 
 // PutBack leaves the message in its queue and pauses this instance of the endpoint, because
-// no message can be handled here and now: its data is not loaded yet, its licence has
-// expired. The instance takes no message for the pause; attempts in progress continue. A
-// pause of 0 or less is 1 s at first, and twice as long each time, up to 30 s, until a
-// message ends in any other way. To let a single message wait, use [Refuse].
+// no message can be handled here and now. The instance takes no message for the pause;
+// attempts in progress continue. A pause of 0 or less is 1 s at first, and twice as long
+// each time, up to 30 s, until a message ends in any other way. To let a single message
+// wait, use [Refuse].
 //
-// The message has not been attempted: nothing is counted. It keeps its place and is
-// available to other instances at once; if the broker counts every delivery
-// ([Guarantees.CountsReleases]), a copy at the end of the queue replaces it after 1 s,
-// except for a message of a group, whose delivery is counted. Middleware that gets such an
-// error returns it at once. In [TransactionNone] the message goes to the error queue.
+// The message has not been attempted: nothing is counted. It stays available to other
+// instances; if the broker counts every delivery ([Guarantees.CountsReleases]), a copy at
+// the end of the queue replaces it after 1 s, except in a group, where the delivery is
+// counted. Middleware that gets such an error returns it at once. In [TransactionNone] the
+// message goes to the error queue.
 func PutBack(err error, pause time.Duration) error {
 	return verdict(err, Action{Kind: ActionPutBack, Delay: max(pause, 0)})
 }

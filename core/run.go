@@ -32,14 +32,11 @@ func (ep *Endpoint) Run(ctx context.Context) error {
 }
 
 // RunAll runs several endpoints until ctx ends, each as [Endpoint.Run] does. Endpoints of
-// one transport are connected before the first of them receives. Those of different
-// transports wait for each other up to 5 s; one whose broker cannot be reached starts
-// later. When an endpoint ends with an error, the others are drained, except at its
-// [Recoverability.UnacceptableMessageLimit], which is a critical error then; all errors are
-// returned together.
-//
-// Two endpoints that receive from one queue by the same [Transport], with handlers for
-// different message types, are refused, since each would get a part of the messages.
+// one transport are connected before the first of them receives; those of different
+// transports wait for each other up to 5 s. When an endpoint ends with an error, the others
+// are drained, except at its [Recoverability.UnacceptableMessageLimit], which is a critical
+// error then; all errors are returned together. Two endpoints that receive from one queue
+// by the same [Transport], with handlers for different message types, are refused.
 func RunAll(ctx context.Context, endpoints ...*Endpoint) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -17,14 +17,12 @@ type Savepoint struct {
 
 // Savepoint marks the state of this attempt, so that the work after it can be undone alone.
 // [Savepoint.Rollback] drops the messages that were collected since and, in
-// SendsAtomicWithReceive, undoes the work since then in the transport's transaction. If the
+// SendsAtomicWithReceive, undoes the work since then in the transport's transaction; if the
 // transport cannot do that ([Abilities.Savepoints]), the error matches
-// errors.ErrUnsupported. Other work, and [Message.SendNow], is not undone.
-//
-// A database transaction that a handler got from the context before the savepoint can be
-// used after a Rollback, one that it got later cannot. A savepoint need not be released.
-// Savepoint and Rollback are called by one goroutine at a time, not while next or the
-// transaction is in use.
+// errors.ErrUnsupported. Other work, and [Message.SendNow], is not undone. A database
+// transaction that a handler got from the context after the savepoint cannot be used after
+// a Rollback. Savepoint and Rollback are called by one goroutine at a time, not while next
+// or the transaction is in use.
 func (m *Message) Savepoint(ctx context.Context) (*Savepoint, error) {
 	before, ok := m.sends.mark()
 	if !ok {

@@ -20,21 +20,17 @@ type SendFunc func(ctx context.Context, out *Outgoing) error
 // SendMiddleware wraps every send of the application, of endpoints and of handlers. It runs
 // inside the call, after the body was encoded. The call returns its error, and then neither
 // sends nor collects a message; a panic reaches the caller. It must be safe for concurrent
-// use. ctx is the handler's, in which [MessageFromContext] finds the message being handled,
-// or that of the call.
+// use. ctx is the handler's, or that of the call.
 //
 // It may change everything in the message but Reason before it passes the message to next.
 // Body must be replaced, not written to. Headers that depend on other fields follow their
 // changes. The limits of the transport are checked afterwards.
 //
 // next takes over the message, which is sent after the outermost middleware has returned
-// nil, in a handler after all handlers have succeeded. Without a call of next it is
-// dropped. Several calls, with copies of its [Outgoing] that have different IDs, send
-// several messages.
-//
-// It does not run for copies of a received message, such as retries, audit copies and
-// [Message.Forward], nor for [Endpoint.Invoke]. [Message.SetBody] is the counterpart on the
-// receiving side.
+// nil. Without a call of next it is dropped. Several calls, with copies of its [Outgoing]
+// that have different IDs, send several messages. Copies of a received message, as of
+// [Message.Forward], and the message of [Endpoint.Invoke] do not pass it. [Message.SetBody]
+// is the counterpart on the receiving side.
 type SendMiddleware func(next SendFunc) SendFunc
 
 // sendMetadata is the engine's data about a send. It is not part of the message, and

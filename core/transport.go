@@ -1,7 +1,6 @@
 // For authors of adapters. This file has the interfaces that an adapter implements. The
 // engine owns time (goroutines, slots, retries, back-off, rate limiting, lock renewal,
-// drain); an adapter translates: it fetches, settles, sends, and lists its abilities. The
-// C-numbers name rules of docs/adapter-rules.md, which package conformance checks.
+// drain); an adapter translates: it fetches, settles, sends, and lists its abilities.
 
 package core
 
@@ -13,9 +12,14 @@ import (
 // Transport connects endpoints to one messaging system. It is safe for concurrent use,
 // and any number of endpoints may share one. The application that opened it closes it,
 // after the endpoints that use it have ended.
+//
+// These comments are the contract of an adapter. Its [rules] have more, and package
+// conformance checks them.
+//
+// [rules]: https://github.com/reprise-go/reprise/blob/main/docs/adapter-rules.md
 type Transport interface {
 	// Capabilities lists the abilities and limits of the transport. The answer is the same
-	// for the Transport's whole life, and true (C1): a claimed ability works, an unclaimed
+	// for the Transport's whole life, and true: a claimed ability works, an unclaimed
 	// one is refused with an error matching errors.ErrUnsupported before anything is sent.
 	Capabilities() Capabilities
 
@@ -25,14 +29,14 @@ type Transport interface {
 	Address(queue string) (string, error)
 
 	// Send hands messages to the broker. It returns nil only when every one is durably
-	// accepted (C2); otherwise the error matches [*SendError], which says of each message
+	// accepted; otherwise the error matches [*SendError], which says of each message
 	// whether it was accepted, refused, or is unknown. A message to an unknown queue is
 	// refused with [ErrQueueNotFound]. Send checks the messages themselves (limits,
-	// abilities that are not claimed) before it transmits any (C10), and refuses the whole
+	// abilities that are not claimed) before it transmits any, and refuses the whole
 	// call if one is wrong, as it does after [Transport.Close] ([ErrClosed]) and when ctx
 	// had ended before. If the broker itself refuses a message for its size, the state is
 	// [SendRefused] with [ErrTooLarge]; the engine then tries to move the message in a
-	// smaller form. In an outage the messages' errors match [ErrUnavailable] (C15). A message
+	// smaller form. In an outage the messages' errors match [ErrUnavailable]. A message
 	// has a Queue or a Topic, and no negative duration. Send takes
 	// over the messages' Body: neither side writes to it afterwards. Send keeps no reference
 	// to msgs.
@@ -41,11 +45,11 @@ type Transport interface {
 	// OpenReceiver starts to receive from a queue. It returns the errors that waiting cannot
 	// fix: a missing queue, refused credentials, a transaction mode that the transport does
 	// not have, a [ReceiverConfig.MaxInFlight] below 1. In an outage it waits until ctx
-	// ends, and then returns an error that matches [ErrUnavailable] and wraps the cause (C15). ctx applies to the opening alone: the
-	// receiver continues after ctx ends.
+	// ends, and then returns an error that matches [ErrUnavailable] and wraps the cause. ctx
+	// applies to the opening alone: the receiver continues after ctx ends.
 	OpenReceiver(ctx context.Context, cfg ReceiverConfig) (Receiver, error)
 
-	// Close ends every connection and goroutine of the transport (C14). It is
+	// Close ends every connection and goroutine of the transport. It is
 	// idempotent. Receivers still open are closed. Afterwards every method but
 	// [Transport.Capabilities] and [Transport.Address] returns [ErrClosed].
 	Close(ctx context.Context) error
@@ -56,10 +60,10 @@ type Receiver interface {
 	// Receive blocks until it has at least one delivery or ctx ends, fills 1..len(dst)
 	// elements of dst and keeps no reference to dst. n > 0 means err == nil. It may be
 	// called by several goroutines at once. When ctx ends, Receive stops waiting, but a
-	// fetch in progress is completed, so that no message is lost (C3).
+	// fetch in progress is completed, so that no message is lost.
 	//
 	// A broker outage is not an error: Receive reconnects with back-off and jitter for as
-	// long as it takes (C15). An error other than ctx's own is permanent: the engine stops
+	// long as it takes. An error other than ctx's own is permanent: the engine stops
 	// the endpoint with it. After [Receiver.Close] it is [ErrClosed].
 	Receive(ctx context.Context, dst []Delivery) (n int, err error)
 
@@ -75,7 +79,7 @@ type Receiver interface {
 	SetMaxInFlight(n int)
 
 	// Close unblocks [Receiver.Receive] with [ErrClosed] and gives every unsettled delivery
-	// back (C14). It is idempotent.
+	// back. It is idempotent.
 	Close(ctx context.Context) error
 }
 
@@ -89,7 +93,7 @@ type Receiver interface {
 type Provisioner interface {
 	// Provision creates the missing parts of t. It is idempotent and safe from many
 	// instances at once. It never alters or deletes an existing queue: a mismatch is an
-	// error that names the queue and both values (C18).
+	// error that names the queue and both values.
 	Provision(ctx context.Context, t Topology) error
 }
 
@@ -116,7 +120,7 @@ type Topology struct {
 type Subscriber interface {
 	// Subscribe lets queue receive a copy of every message published to each topic. Topic
 	// names are compared literally, without patterns. From [Limits.SubscriptionDelay]
-	// after it returned, every published message reaches the queue once (C19), as a copy
+	// after it returned, every published message reaches the queue once, as a copy
 	// with its own NativeID. Subscribe is idempotent. A queue that does not exist is
 	// [ErrQueueNotFound].
 	Subscribe(ctx context.Context, queue string, topics ...string) error
@@ -145,14 +149,14 @@ type Checker interface {
 // removes nothing by itself: the owner of a queue or topic asks for it.
 type Remover interface {
 	// Purge permanently removes the messages that could be delivered from a queue now, and
-	// returns their number, or -1 if the broker does not tell it (C23). Messages that a
+	// returns their number, or -1 if the broker does not tell it. Messages that a
 	// receiver has locked, delayed messages that are not due, other queues and the queue
 	// itself are not changed. A message that is sent at the same time may be removed or not.
 	// A queue that does not exist is [ErrQueueNotFound].
 	Purge(ctx context.Context, queue string) (removed int, err error)
 
 	// Remove permanently removes queues, with their messages and subscriptions, and topics,
-	// with all subscriptions to them (C23). The other parts that Provision and Subscribe
+	// with all subscriptions to them. The other parts that Provision and Subscribe
 	// created for them are removed too; other queues and topics are not changed. One that does
 	// not exist is no error. After Remove a queue can be created again, and has no messages and no
 	// subscriptions. Delayed messages that a broker stores outside of the queue may stay until
@@ -182,14 +186,14 @@ type ReceiverConfig struct {
 	// error with the command that fixes it. From a queue that keeps groups, where a
 	// delayed retry makes no new copy, it counts the deliveries of all rounds.
 	MaxDeliveries int
-	// ConnectionChanged reports outages and their end (C15). MessageUndeliverable reports
+	// ConnectionChanged reports outages and their end. MessageUndeliverable reports
 	// delayed messages that the adapter stores itself and cannot put into their queue when
-	// they are due (C13). The adapter calls them from any goroutine, and they do not block.
+	// they are due. The adapter calls them from any goroutine, and they do not block.
 	// Either may be nil.
 	ConnectionChanged    func(ConnectionChange)
 	MessageUndeliverable func(Undeliverable)
 	// ErrorQueue is the name or address of the endpoint's error queue: a delayed message
-	// that an adapter stores itself and cannot put into its queue finally goes there (C13).
+	// that an adapter stores itself and cannot put into its queue finally goes there.
 	// If ErrorQueue is empty, the message stays stored.
 	ErrorQueue string
 }

@@ -1,5 +1,4 @@
-// For authors of adapters. This file has the errors that an adapter returns. The
-// C-numbers name rules of docs/adapter-rules.md, which package conformance checks.
+// For authors of adapters. This file has the errors that an adapter returns.
 
 package core
 
@@ -11,15 +10,15 @@ import (
 
 // Errors that an adapter returns, wrapped with its own context.
 var (
-	// ErrSettled: the delivery was settled before (C5).
+	// ErrSettled: the delivery was settled before.
 	ErrSettled = errors.New("delivery is settled already")
 
-	// ErrLockLost: the delivery's lock was lost; the message is redelivered (C6). It is also
+	// ErrLockLost: the delivery's lock was lost; the message is redelivered. It is also
 	// the cause with which the handler's context is then cancelled.
 	ErrLockLost = errors.New("lock on the message was lost")
 
 	// ErrUncounted: a message that failed was given back, but the broker could not note the
-	// delivery in its count (C9). The error also matches [ErrLockLost], is a critical error,
+	// delivery in its count. The error also matches [ErrLockLost], is a critical error,
 	// and says why.
 	ErrUncounted = errors.New("the failed delivery could not be counted")
 
@@ -34,17 +33,17 @@ var (
 	ErrNoSubscriber = errors.New("the event has no subscriber")
 
 	// ErrUnavailable: the broker cannot be reached, or cannot serve for now: the same call
-	// may succeed later without a change by anybody (C15). The error wraps its cause. If the
+	// may succeed later without a change by anybody. The error wraps its cause. If the
 	// broker has not answered before the deadline of the call's context, the error matches
 	// context.DeadlineExceeded too.
 	ErrUnavailable = errors.New("broker is unavailable")
 
 	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
-	// empty (C10).
+	// empty.
 	ErrInvalidHeader = errors.New("invalid header")
 )
 
-// TooLargeError says which limit of the transport a message exceeds (C10).
+// TooLargeError says which limit of the transport a message exceeds.
 type TooLargeError struct {
 	Limit string // the field of Capabilities, such as "MaxMessageBytes", or a limit of the broker
 	Max   int    // its value, in bytes

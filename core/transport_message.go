@@ -1,11 +1,12 @@
 // For authors of adapters. This file has the messages that an adapter sends and receives.
-// The C-numbers name rules of docs/adapter-rules.md, which package conformance checks.
 
 package core
 
 import (
 	"fmt"
 	"time"
+
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // Outgoing is a message on its way to a transport. An application developer
@@ -52,19 +53,19 @@ type Outgoing struct {
 
 	// TimeToBeReceived is the time from now until the message expires; 0 means never, and a
 	// negative one is refused. It counts from the Send even if there is a Delay, unless the
-	// transport refuses the two together with errors.ErrUnsupported (C20).
+	// transport refuses the two together with errors.ErrUnsupported.
 	TimeToBeReceived time.Duration
 
 	// GroupKey groups the messages whose order matters; the adapter documents the Properties
 	// that it uses. Every transport carries both, UTF-8 and without empty names, and hands
-	// them back with each delivery (C10), whether it knows a property or not. Neither side
+	// them back with each delivery, whether it knows a property or not. Neither side
 	// writes the map after Send.
 	GroupKey   string
 	Properties map[string]string
 
 	// Reason says why the message is sent. It is not transmitted, and has no influence on
 	// the received message. An adapter does not apply the size limits of its [Capabilities]
-	// to the engine's copies of received messages ([SendReason.IsCopy], C10), and may use it
+	// to the engine's copies of received messages ([SendReason.IsCopy]), and may use it
 	// for its own limits, such as a quota for applications, and for diagnostics.
 	Reason SendReason
 
@@ -116,7 +117,7 @@ func (r SendReason) String() string {
 // copy, or to wait until its destination can be reached. [Limits.MaxMessageBytes],
 // [Limits.MaxHeaderBytes] and [Limits.MaxHeaderKeyBytes] limit all other
 // messages, [Message.Forward] included: the broker has accepted this message once,
-// perhaps from a sender with other limits, and it must not get stuck (C10). A copy fails
+// perhaps from a sender with other limits, and it must not get stuck. A copy fails
 // with [ErrTooLarge] only if the broker itself would refuse it.
 func (r SendReason) IsCopy() bool {
 	switch r {
@@ -181,7 +182,7 @@ type Incoming struct {
 	EnqueuedAt time.Time
 
 	// Malformed says why the message could not be parsed. Body is then the received bytes,
-	// and Headers are those that could be read (C4).
+	// and Headers are those that could be read.
 	Malformed error
 
 	// Native is the client library's own message, or nil: it gives access to features that
@@ -190,4 +191,43 @@ type Incoming struct {
 
 	// earlier is for a message of a group, which has no headers about its earlier rounds.
 	earlier earlierRounds
+}
+
+// Undeliverable is a failed try to put a delayed message into its queue, or its move to the
+// error queue after the last one.
+type Undeliverable struct {
+	// MessageID is empty if Messages is set.
+	MessageID string
+	// Messages is the number of messages that the broker has moved to MovedTo by itself
+	// since the last report, if it only tells that.
+	Messages int
+	// Queue is the address of the queue that the message is for, or empty if Messages is
+	// set.
+	Queue string
+	// Err is the reason why the message cannot be put there.
+	Err error
+	// Tries is the number of failed tries, by all processes; it is 1 at the first.
+	Tries int
+	// RetryIn is when the next try is made. It is 0 if MovedTo is set.
+	RetryIn time.Duration
+	// MovedTo is the address of the queue that has the message now: the error queue, or one
+	// of the adapter. It is empty while tries continue.
+	MovedTo string
+	// MoveErr is the reason why the message could not be moved after the last try. The move
+	// is tried again in RetryIn.
+	MoveErr error
+}
+
+// MoveHeaders returns the headers with which an adapter moves the message, whose own
+// headers are h, to the error queue at a time. They have the reason
+// (NServiceBus.ExceptionInfo) and name Queue as the queue at which the message failed
+// (NServiceBus.FailedQ), so that an operator's retry sends it there. h is not changed.
+func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
+	h.Del(append(staleFailureHeaders(h), headers.TimeToBeReceived)...)
+	h.Del(retryHeaders...)
+	description := describe(e.Err)
+	description.write(&h)
+	h.Set(headers.TimeOfFailure, headers.FormatTime(at))
+	h.Set(headers.FailedQ, e.Queue)
+	return h
 }

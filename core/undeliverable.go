@@ -3,50 +3,7 @@ package core
 import (
 	"fmt"
 	"sync"
-	"time"
-
-	"github.com/reprise-go/reprise/core/headers"
 )
-
-// Undeliverable is a failed try to put a delayed message into its queue, or its move to the
-// error queue after the last one.
-type Undeliverable struct {
-	// MessageID is empty if Messages is set.
-	MessageID string
-	// Messages is the number of messages that the broker has moved to MovedTo by itself
-	// since the last report, where it only tells the number.
-	Messages int
-	// Queue is the address of the queue that the message is for, or empty if Messages is
-	// set.
-	Queue string
-	// Err is the reason why the message cannot be put there.
-	Err error
-	// Tries is the number of failed tries, by all processes; it is 1 at the first.
-	Tries int
-	// RetryIn is when the next try is made. It is 0 if MovedTo is set.
-	RetryIn time.Duration
-	// MovedTo is the address of the queue that has the message now: the error queue, or one
-	// of the adapter. It is empty while tries continue.
-	MovedTo string
-	// MoveErr is the reason why the message could not be moved after the last try. It stays
-	// stored, and the move is tried again in RetryIn.
-	MoveErr error
-}
-
-// MoveHeaders is for authors of adapters: it returns the headers with which an adapter
-// moves the message, whose own headers are h, to the error queue at a time. They have the
-// reason (NServiceBus.ExceptionInfo) and name Queue as the queue at which the message
-// failed (NServiceBus.FailedQ), so that an operator's retry sends it there. h is not
-// changed.
-func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
-	h.Del(append(staleFailureHeaders(h), headers.TimeToBeReceived)...)
-	h.Del(retryHeaders...)
-	description := describe(e.Err)
-	description.write(&h)
-	h.Set(headers.TimeOfFailure, headers.FormatTime(at))
-	h.Set(headers.FailedQ, e.Queue)
-	return h
-}
 
 // maxUndeliverableQueues limits the remembered queues with a critical error.
 const maxUndeliverableQueues = 1000

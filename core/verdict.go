@@ -6,11 +6,10 @@ import (
 )
 
 // Verdict is an error by which a handler, or middleware, decides about its message instead
-// of the recoverability policy. [GiveUp], [GiveUpTo], [RetryAfter], [Defer], [Refuse],
-// [Discard] and [PutBack] make one of a reason, which errors.Is and errors.As find, or
-// return nil if the reason is nil. A verdict may be wrapped. If an error has several, the
-// one counts whose Action.Kind comes first; among those of one kind an outer one, unless it
-// leaves the queue open.
+// of the [Policy]. [GiveUp], [GiveUpTo], [RetryAfter], [Defer], [Refuse], [Discard] and
+// [PutBack] make one of a reason, which errors.Is and errors.As find, or return nil if the
+// reason is nil. A verdict may be wrapped. If an error has several, the one counts whose
+// Action.Kind comes first; of one kind an outer one, unless it leaves the queue open.
 type Verdict struct {
 	Action Action
 	Err    error // the reason
@@ -31,14 +30,12 @@ const (
 func GiveUp(err error) error { return verdict(err, MoveToError("")) }
 
 // GiveUpTo is [GiveUp] to another queue: one of the application, [DeadLetterQueue] or
-// [InvalidQueue]. If it cannot take the message, the error queue does
-// ([Recoverability.CustomErrorQueues]).
+// [InvalidQueue]. If it cannot take the message, the error queue does.
 func GiveUpTo(err error, queue string) error { return verdict(err, MoveToError(queue)) }
 
 // RetryAfter requests one retry with this delay, without immediate retries. A negative
 // delay is 0. It is bounded by time: after [Recoverability.RetryAfterLimit] the message
-// goes to the error queue. It does not count for [Delayed.NumberOfRetries]: a later failure
-// still has all delayed retries. If err is nil, so is the result.
+// goes to the error queue. It does not count for [Delayed.NumberOfRetries].
 func RetryAfter(err error, delay time.Duration) error { return verdict(err, DelayedRetry(delay)) }
 
 // Defer requests redelivery of the message after delay. It is no failure: deferrals are
@@ -48,12 +45,12 @@ func Defer(err error, delay time.Duration) error {
 	return verdict(err, Action{Kind: ActionDefer, Delay: max(delay, 0)})
 }
 
-// Refuse is [Defer] for middleware that does not let a message reach its handlers now, for
-// example because a circuit is open. It is no attempt: no failure, no success, no deferral,
-// no new round. A delay that is too long for the transport is shortened. On a transport
-// without delayed delivery the endpoint pauses instead, as with [PutBack], for 1 min at
-// most. Middleware that gets such an error returns it at once. In [TransactionNone] the
-// message goes to the error queue.
+// Refuse is [Defer] for middleware that does not let a message reach its handlers now, as
+// an open circuit does. It is no attempt: no failure, no success, no deferral, no new
+// round. A delay that is too long for the transport is shortened. On a transport without
+// delayed delivery the endpoint pauses instead, as with [PutBack], for 1 min at most.
+// Middleware that gets such an error returns it at once. In [TransactionNone] the message
+// goes to the error queue.
 func Refuse(err error, delay time.Duration) error {
 	return verdict(err, Action{Kind: ActionRefuse, Delay: max(delay, 0)})
 }
@@ -91,8 +88,7 @@ func (v *Verdict) before(other *Verdict) bool {
 // is reports whether v, which may be nil, has an action of this kind.
 func (v *Verdict) is(kind ActionKind) bool { return v != nil && v.Action.Kind == kind }
 
-// VerdictOf returns the verdict in err that counts, or nil. Retry middleware passes it on
-// instead of running the handler again.
+// VerdictOf returns the verdict in err that counts, or nil. Retry middleware passes it on.
 func VerdictOf(err error) *Verdict {
 	var found *Verdict
 	for err != nil {

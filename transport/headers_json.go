@@ -19,7 +19,7 @@ import (
 // Amazon SQS write headers in this format, and their older versions can read the result
 // too.
 //
-// Keys and values must be UTF-8, as Send has to check (C10): other bytes are written as
+// Keys and values must be UTF-8, as Send has to check: other bytes are written as
 // they are, and [ParseHeadersJSON] will refuse them. The result has no NUL and no other
 // control character, so a text column accepts it.
 func AppendHeadersJSON(dst []byte, h core.Headers) []byte {
@@ -79,7 +79,7 @@ func appendJSONString(dst []byte, s string) []byte {
 // is kept.
 //
 // An error says what is wrong at which byte, and quotes no value. It belongs in the
-// message's Malformed (C4), next to the headers that could be read:
+// message's Malformed, next to the headers that could be read:
 //
 //   - If text is not JSON, the headers before the mistake. There are none if text is not
 //     an object, is empty or is a null.

@@ -12,7 +12,7 @@ import (
 
 // Lifecycle is the part of a Transport that opens and closes: it knows whether the
 // transport is open, its open receivers, and its goroutines, which must have ended when
-// [Lifecycle.Close] returns (C14). An adapter's New creates one with [NewLifecycle]. It
+// [Lifecycle.Close] returns. An adapter's New creates one with [NewLifecycle]. It
 // is safe for concurrent use.
 type Lifecycle struct {
 	ctx    context.Context

@@ -12,7 +12,7 @@ import (
 
 // Outages notifies an endpoint of a broker's outages, and tells the adapter how long to
 // wait before its next attempt: the pauses grow, and have jitter so that processes do not
-// retry in step (C15). The zero value does not notify. It is safe for concurrent use once
+// retry in step. The zero value does not notify. It is safe for concurrent use once
 // its field is set.
 type Outages struct {
 	// ConnectionChanged is [core.ReceiverConfig.ConnectionChanged], or nil.

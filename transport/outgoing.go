@@ -25,7 +25,7 @@ func CheckSubscribers(ctx context.Context, out *core.Outgoing, queues int) error
 
 // CheckOutgoing returns an error for a message that a transport with these capabilities
 // cannot send to any destination: the message needs an ability that is not claimed
-// (errors.ErrUnsupported, C1), exceeds a limit ([core.ErrTooLarge], C10), has a header,
+// (errors.ErrUnsupported), exceeds a limit ([core.ErrTooLarge]), has a header,
 // group key or property that is not UTF-8 ([core.ErrInvalidHeader]), or has a negative
 // duration. An adapter's Send calls it for every message before it sends the first.
 //

@@ -8,7 +8,7 @@ import (
 )
 
 // CheckReceiver returns an error for a receiver that a transport with these capabilities
-// cannot open on any queue: its mode is not claimed (errors.ErrUnsupported, C1), or its
+// cannot open on any queue: its mode is not claimed (errors.ErrUnsupported), or its
 // MaxInFlight is not positive. An adapter's OpenReceiver calls it first.
 func CheckReceiver(cfg *core.ReceiverConfig, caps *core.Capabilities) error {
 	if !caps.Supports(cfg.Mode) {

@@ -16,7 +16,7 @@ func (e *unavailableError) Unwrap() error        { return e.err }
 func (e *unavailableError) Is(target error) bool { return target == core.ErrUnavailable }
 
 // Unavailable makes the error of a call match [core.ErrUnavailable] if it is transient, so
-// that a caller knows that the same call may succeed later (C15). An adapter calls it with
+// that a caller knows that the same call may succeed later. An adapter calls it with
 // the errors of all operations on the broker; ctx is the context of the call. If its deadline
 // has passed, the error matches context.DeadlineExceeded too. Of a [*core.SendError] it
 // changes the results. The end of ctx by its caller, an error marked by [Permanent], and one

@@ -25,7 +25,7 @@ import (
 //
 // Provision changes nothing that exists. A queue that requires sessions and should not,
 // or the other way round, is an error; so is one that forwards its messages, dead-letters
-// them too early, or has another AutoDeleteOnIdle than QueueExpiry (C18). Provision needs the right Manage; with
+// them too early, or has another AutoDeleteOnIdle than QueueExpiry. Provision needs the right Manage; with
 // Config.NoAdmin it checks that the queues exist, and its error has the commands that
 // create them.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {

@@ -32,9 +32,8 @@ import (
 //
 // Provision changes nothing that exists. A queue of another type than Config.QueueType, a
 // queue that is not durable, a queue with a delivery limit below Config.DeliveryLimit, and
-// an input queue with another expiry than QueueExpiry are errors that name both values
-// (C18). Other
-// arguments of a queue are its owner's responsibility. If the user has no right to
+// an input queue with another expiry than QueueExpiry are errors that name both values.
+// Other arguments of a queue are its owner's responsibility. If the user has no right to
 // configure an existing part, it is used as it is.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)

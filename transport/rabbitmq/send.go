@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-// Send publishes messages and waits until the broker has confirmed all of them (C2). It
+// Send publishes messages and waits until the broker has confirmed all of them. It
 // refuses a message to a queue that does not exist, and sends the others.
 //
 // Messages of one call, and of concurrent calls, wait for their confirms at the same time:

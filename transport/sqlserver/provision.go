@@ -20,7 +20,7 @@ import (
 // does not change existing tables, except for the trigger that wakes receivers, which
 // older versions did not create: if the role may not add it, or the table is in use for
 // too long, Warnings says how to add it. For a queue whose table is not as Reprise needs
-// it, the error names the column and both types (C18). A database deletes no table by
+// it, the error names the column and both types. A database deletes no table by
 // itself, so Provision and Check refuse a Topology with QueueExpiry.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)

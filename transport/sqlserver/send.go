@@ -20,7 +20,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// Send adds messages to their queues' tables: all of them, or none (C2). With a context
+// Send adds messages to their queues' tables: all of them, or none. With a context
 // from [WithTx] or [WithSQLTx] it does so in the caller's transaction, and nil means that
 // the messages are sent if that transaction commits.
 //

@@ -23,7 +23,7 @@ import (
 // Provision and Check refuse a Topology with QueueExpiry.
 //
 // It changes nothing that exists. A queue that delays all messages, or is encrypted with
-// another key than Config.KMSKey, is an error that names both values (C18); so is a queue
+// another key than Config.KMSKey, is an error that names both values; so is a queue
 // for long delays that cannot be used for them.
 func (t *Transport) Provision(ctx context.Context, topology core.Topology) error {
 	err := t.life.Err(ctx)
