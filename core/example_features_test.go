@@ -39,6 +39,29 @@ func exampleEndpoint(name string, transport core.Transport, config core.Config) 
 	return ep
 }
 
+// A handler gets the decoded body. Its error decides: this one ends the message.
+func ExampleHandle() {
+	place := core.NewMessageType[OrderPlaced]("orders.place")
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing := exampleEndpoint("billing", transport, core.Config{})
+	core.Handle(billing, place, func(_ context.Context, m *core.Message, body OrderPlaced) error {
+		if body.Total < 0 {
+			return core.GiveUp(errors.New("negative total"))
+		}
+		fmt.Println("order", body.ID, "costs", body.Total)
+		return nil
+	})
+
+	// Invoke runs the handler without a queue: for tests.
+	fmt.Println(billing.Invoke(context.Background(), place.Of(OrderPlaced{ID: "7", Total: 42})))
+	fmt.Println(billing.Invoke(context.Background(), place.Of(OrderPlaced{ID: "8", Total: -1})))
+	// Output:
+	// order 7 costs 42
+	// <nil>
+	// negative total
+}
+
 // Each endpoint that handles an event gets a copy of it. Run subscribes.
 func ExampleHandleEvent() {
 	placed := core.NewEvent[OrderPlaced]("orders.placed")
@@ -92,6 +115,65 @@ func ExampleEndpoint_Send() {
 	}
 	fmt.Println("too early:", <-handled)
 	// Output: too early: false
+}
+
+// Options are a part of the draft.
+func ExampleDraft_With() {
+	remind := core.NewMessageType[OrderPlaced]("orders.remind")
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	billing := exampleEndpoint("billing", transport, core.Config{})
+	if err := billing.Provision(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+
+	draft := remind.Of(OrderPlaced{ID: "7"})
+	for _, tenant := range []string{"acme", "umbrella"} {
+		err := billing.Send(context.Background(), "billing", draft.With(core.SendOptions{
+			ID:      "remind-7-" + tenant, // a receiver recognises duplicates by it
+			Headers: map[string]string{"tenant": tenant},
+		}))
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	waiting, err := transport.Peek("billing")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, m := range waiting {
+		fmt.Println(m.ID, m.Headers.Get("tenant"))
+	}
+	// Output:
+	// remind-7-acme acme
+	// remind-7-umbrella umbrella
+}
+
+// An event reaches the queues that subscribe to it. The message type in it is for those
+// that do not: Handle instead of HandleEvent, and Send instead of Publish.
+func ExampleEvent() {
+	placed := core.NewEvent[OrderPlaced]("orders.placed")
+	transport := inmemory.Open()
+	defer transport.Close(context.Background())
+	replay := exampleEndpoint("replay", transport, core.Config{})
+	handled := make(chan string)
+	core.Handle(replay, placed.MessageType, func(_ context.Context, _ *core.Message, body OrderPlaced) error {
+		handled <- body.ID
+		return nil
+	})
+	stop := startExample(replay)
+	defer stop()
+
+	shop := exampleEndpoint("shop", transport, core.Config{})
+	err := shop.Publish(context.Background(), placed.Of(OrderPlaced{ID: "7"}).With(core.SendOptions{RequireSubscriber: true}))
+	fmt.Println("no subscriber:", errors.Is(err, core.ErrNoSubscriber))
+	if err := shop.Send(context.Background(), "replay", placed.MessageType.Of(OrderPlaced{ID: "7"})); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("replayed:", <-handled)
+	// Output:
+	// no subscriber: true
+	// replayed: 7
 }
 
 // A handler answers the endpoint that asked.
