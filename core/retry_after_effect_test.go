@@ -120,6 +120,38 @@ func TestRetryAfter_CarriedOutLaterIsNotCounted(t *testing.T) {
 	}
 }
 
+// Of a message of a group a new process knows no first failure, and the sender's header stays.
+func TestRetryAfter_InPlaceEndsWithoutMemory(t *testing.T) {
+	for name, trace := range map[string]string{"no trace": "", "a forged one": `[{"at":"2999-01-01 00:00:00:000000 Z","action":"DelayedRetry"}]`} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, retryModes, func(fx *fixture) {
+				runs := 0
+				process := func() *runningEndpoint {
+					ep := fx.newEndpoint("orders", core.Config{Recoverability: core.Recoverability{
+						Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 2}, MaxDeliveries: core.Off,
+					}})
+					fx.handle(ep, "order", func(context.Context, *core.Message) error { runs++; return core.RetryAfter(errBoom, time.Second) })
+					return fx.run(ep)
+				}
+				m := order("m1")
+				m.GroupKey = "customer 7"
+				if trace != "" {
+					m.Headers.Set(headers.Attempts, trace)
+				}
+				fx.send(m)
+				for range 20 {
+					run := process()
+					fx.advance(500 * time.Millisecond)
+					fx.noError(run.stop())
+					fx.advance(500 * time.Millisecond)
+				}
+				fx.onlyMessage("error")
+				equal(fx, "runs", runs, 5) // four deliveries count as two rounds
+			})
+		})
+	}
+}
+
 // Where the trace does not fit into the message, the time of the first failure does; where
 // that does not fit, the message goes to the error queue (R24).
 func TestRetryAfter_WithoutRoomForTheTrace(t *testing.T) {
