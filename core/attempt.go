@@ -41,16 +41,6 @@ func (a *attempt) Value(key any) any {
 	return a.Context.Value(key)
 }
 
-// TransactionBegun is for authors of adapters with [Abilities.AtomicLeases]: it is called
-// when the native transaction of a message begins, with the context in which it was
-// requested. The message then keeps its slot until it is settled: an endpoint has no more
-// transactions than slots. With any other context it does nothing.
-func TransactionBegun(ctx context.Context) {
-	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
-		a.transactionBegun.Store(true)
-	}
-}
-
 // IsLastAttempt reports whether no other attempt follows if this one fails with err, for
 // middleware that answers for handlers. With [Endpoint.Invoke], and outside an endpoint,
 // each attempt is the last. With a [Policy], whose decision is not known before, it returns

@@ -196,7 +196,7 @@ type Recoverability struct {
 	// queue.
 	DeadLetter bool
 
-	// DeadLetterQueue is the dead-letter queue, on any transport. The default is the
+	// DeadLetterQueue names the dead-letter queue, on any transport. The default is the
 	// broker's own ([Abilities.DeadLetter]). A message goes to the error queue if it does
 	// not accept it, or the broker's own cannot be reached in 8 tries.
 	DeadLetterQueue string
@@ -243,9 +243,9 @@ type Immediate struct {
 	// NumberOfRetries is the number of retries in a round; the default, 0, is 5. Off means
 	// none.
 	NumberOfRetries int
-	// Pause is before the first retry of a round, at most 1 min; each further pause is
-	// twice as long, up to MaxPause, and a random part, up to a half, is added. The
-	// default, 0 or Off, is none. A waiting message takes no slot; at 1,000 of them (in
+	// Pause is the time before the first retry of a round, at most 1 min; each further
+	// pause is twice as long, up to MaxPause, and a random part, up to a half, is added.
+	// The default, 0 or Off, is none. A waiting message takes no slot; at 1,000 of them (in
 	// SendsAtomicWithReceive without [Abilities.AtomicLeases] at Concurrency, but at least
 	// 10) this instance fetches nothing.
 	Pause time.Duration

@@ -178,19 +178,19 @@ func (m *Message) NativeID() string { return m.incoming.NativeID }
 // Native returns the client library's own message, or nil. See [Incoming.Native].
 func (m *Message) Native() any { return m.incoming.Native }
 
-// Send collects a message for a queue. It is sent when all handlers have succeeded, and
-// never otherwise. An error, as for a body that cannot be encoded or an option that the
-// transport does not support, means that nothing was collected.
+// Send sends a message to a queue when all handlers have succeeded, and never otherwise. An
+// error, as for a body that cannot be encoded or an option that the transport does not
+// support, means that it will not be sent.
 func (m *Message) Send(queue string, d Draft) error {
 	return m.sends.collect(headers.IntentSend, queue, &d)
 }
 
-// Publish collects an event for all its subscribers, as [Message.Send] does.
+// Publish publishes an event to all its subscribers, as [Message.Send] does.
 func (m *Message) Publish(e EventDraft) error {
 	return m.sends.collect(headers.IntentPublish, "", &e.draft)
 }
 
-// Reply collects an answer to the address that the message names, as [Message.Send] does.
+// Reply sends an answer to the address that the message names, as [Message.Send] does.
 // Without an address it returns [ErrNoReplyAddress].
 func (m *Message) Reply(d Draft) error {
 	to := m.incoming.Headers.Get(headers.ReplyToAddress)
@@ -286,7 +286,7 @@ func (m *Message) failingHandler() failingHandler {
 	return *m.failing
 }
 
-// Forward collects a copy of the message for another queue, as [Message.Send] does: with
+// Forward sends a copy of the message to another queue, as [Message.Send] does: with
 // everything as it was received but the headers of its retries here, and without
 // [SendMiddleware]. An empty queue, and a message that has no room for failure headers
 // ([ErrTooLarge]), are errors.

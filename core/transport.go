@@ -233,6 +233,25 @@ type TransportInfo struct {
 	ServerPort int
 }
 
+// TransactionBegun is called by an adapter with [Abilities.AtomicLeases] when the native
+// transaction of a message begins, with the context in which it was requested. The message
+// then keeps its slot until it is settled: an endpoint has no more transactions than slots.
+// With any other context it does nothing.
+func TransactionBegun(ctx context.Context) {
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.transactionBegun.Store(true)
+	}
+}
+
+// ReportNoSubscriber is called by an adapter when an accepted message to a topic reached no
+// queue. ctx is that of the send or the settlement. The endpoint logs the first one of each
+// topic, and counts all. Without an endpoint it does nothing.
+func ReportNoSubscriber(ctx context.Context, out *Outgoing) {
+	if u, ok := ctx.Value(unsubscribedKey{}).(*unsubscribedEvents); ok {
+		u.report(ctx, out)
+	}
+}
+
 // undescribed answers for a transport that is no Describer.
 type undescribed struct{}
 

@@ -196,7 +196,7 @@ type Incoming struct {
 // Undeliverable is a failed try to put a delayed message into its queue, or its move to the
 // error queue after the last one.
 type Undeliverable struct {
-	// MessageID is empty if Messages is set.
+	// MessageID is the id of the message, or empty if Messages is set.
 	MessageID string
 	// Messages is the number of messages that the broker has moved to MovedTo by itself
 	// since the last report, if it only tells that.

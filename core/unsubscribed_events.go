@@ -32,14 +32,8 @@ func (u *unsubscribedEvents) context(ctx context.Context, out []Outgoing) contex
 	return ctx
 }
 
-// ReportNoSubscriber is for authors of adapters: it reports that an accepted message to a
-// topic reached no queue. ctx is that of the send or the settlement. The endpoint logs the
-// first one of each topic, and counts all. Without an endpoint it does nothing.
-func ReportNoSubscriber(ctx context.Context, out *Outgoing) {
-	u, ok := ctx.Value(unsubscribedKey{}).(*unsubscribedEvents)
-	if !ok {
-		return
-	}
+// report counts an event, and logs the first of its topic.
+func (u *unsubscribedEvents) report(ctx context.Context, out *Outgoing) {
 	u.mu.Lock()
 	u.count++
 	isNew := !u.topics[out.Topic] && len(u.topics) < maxLoggedTopics

@@ -29,8 +29,8 @@ const (
 // result.
 func GiveUp(err error) error { return verdict(err, MoveToError("")) }
 
-// GiveUpTo is [GiveUp] to another queue: one of the application, [DeadLetterQueue] or
-// [InvalidQueue]. If it cannot take the message, the error queue does.
+// GiveUpTo moves the message to another queue without a retry: one of the application,
+// [DeadLetterQueue] or [InvalidQueue]. If it cannot take the message, the error queue does.
 func GiveUpTo(err error, queue string) error { return verdict(err, MoveToError(queue)) }
 
 // RetryAfter requests one retry with this delay, without immediate retries. A negative
@@ -45,12 +45,12 @@ func Defer(err error, delay time.Duration) error {
 	return verdict(err, Action{Kind: ActionDefer, Delay: max(delay, 0)})
 }
 
-// Refuse is [Defer] for middleware that does not let a message reach its handlers now, as
-// an open circuit does. It is no attempt: no failure, no success, no deferral, no new
-// round. A delay that is too long for the transport is shortened. On a transport without
-// delayed delivery the endpoint pauses instead, as with [PutBack], for 1 min at most.
-// Middleware that gets such an error returns it at once. In [TransactionNone] the message
-// goes to the error queue.
+// Refuse lets the message wait for delay, for middleware that does not let it reach its
+// handlers now, as an open circuit does. It is no attempt: no failure, no success, no
+// deferral, no new round. A delay that is too long for the transport is shortened. On a
+// transport without delayed delivery the endpoint pauses instead, as with [PutBack], for 1
+// min at most. Middleware that gets such an error returns it at once. In [TransactionNone]
+// the message goes to the error queue.
 func Refuse(err error, delay time.Duration) error {
 	return verdict(err, Action{Kind: ActionRefuse, Delay: max(delay, 0)})
 }
