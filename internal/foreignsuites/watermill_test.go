@@ -80,7 +80,7 @@ func (s *subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err != nil {
 		return nil, err
 	}
-	until, cancel := context.WithCancel(ctx)
+	limited, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.closing, cancel)
 	out := make(chan *message.Message)
 	s.running.Go(func() {
@@ -94,10 +94,10 @@ func (s *subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}()
 		var one [1]core.Delivery
 		for {
-			if _, err := r.Receive(until, one[:]); err != nil {
+			if _, err := r.Receive(limited, one[:]); err != nil {
 				return
 			}
-			handle(until, one[0], out)
+			handle(limited, one[0], out)
 		}
 	})
 	return out, nil

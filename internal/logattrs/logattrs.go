@@ -11,14 +11,14 @@ import (
 // except those that the record or its logger already has, and passes it to next. A record
 // for which of returns none is passed on unchanged. of is called by several goroutines, and
 // returns a new slice at each call. In a group the attributes are part of the group.
-func Add(next slog.Handler, of func(context.Context) []slog.Attr) slog.Handler {
-	return &handler{next: next, of: of}
+func Add(next slog.Handler, attrs func(context.Context) []slog.Attr) slog.Handler {
+	return &handler{next: next, attrs: attrs}
 }
 
 type handler struct {
-	next slog.Handler
-	of   func(context.Context) []slog.Attr
-	has  []string // the keys of the logger's own attributes, in its innermost group
+	next  slog.Handler
+	attrs func(context.Context) []slog.Attr
+	has   []string // the keys of the logger's own attributes, in its innermost group
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
@@ -26,7 +26,7 @@ func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {
 }
 
 func (h *handler) Handle(ctx context.Context, r slog.Record) error {
-	attrs := slices.DeleteFunc(h.of(ctx), func(a slog.Attr) bool { return slices.Contains(h.has, a.Key) })
+	attrs := slices.DeleteFunc(h.attrs(ctx), func(a slog.Attr) bool { return slices.Contains(h.has, a.Key) })
 	if len(attrs) == 0 {
 		return h.next.Handle(ctx, r)
 	}
@@ -44,12 +44,12 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
 		has = append(has, a.Key)
 	}
-	return &handler{h.next.WithAttrs(attrs), h.of, has}
+	return &handler{h.next.WithAttrs(attrs), h.attrs, has}
 }
 
 func (h *handler) WithGroup(name string) slog.Handler {
 	if name == "" {
 		return h
 	}
-	return &handler{next: h.next.WithGroup(name), of: h.of}
+	return &handler{next: h.next.WithGroup(name), attrs: h.attrs}
 }

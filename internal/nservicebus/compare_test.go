@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCompare_FindsWhatTheTableDoesNotAllow(t *testing.T) {
+func TestCompare_FindsDifferencesThatTheTableDoesNotAllow(t *testing.T) {
 	t.Parallel()
 	table := []Allowed{
 		{Name: "added", Kind: Added, Reason: "r"},
@@ -13,7 +13,7 @@ func TestCompare_FindsWhatTheTableDoesNotAllow(t *testing.T) {
 		{Name: "time", Kind: Differs, Form: Time, Reason: "r"},
 		{Name: "x-*", Kind: Missing, Reason: "r"},
 	}
-	const at, later = "2026-11-22 14:27:15:414558 Z", "2026-11-22 14:27:16:414558 Z"
+	const at, after = "2026-11-22 14:27:15:414558 Z", "2026-11-22 14:27:16:414558 Z"
 	for name, c := range map[string]struct {
 		situation    string
 		theirs, ours map[string]string
@@ -24,7 +24,7 @@ func TestCompare_FindsWhatTheTableDoesNotAllow(t *testing.T) {
 		"an empty value":                {"send", map[string]string{"a": ""}, nil, `a is missing`},
 		"missing":                       {"send", map[string]string{"a": "1"}, nil, `a is missing`},
 		"added":                         {"send", nil, map[string]string{"a": "1"}, `does not write`},
-		"allowed":                       {"send", map[string]string{"missing": "1", "time": at}, map[string]string{"added": "1", "time": later}, ""},
+		"allowed":                       {"send", map[string]string{"missing": "1", "time": at}, map[string]string{"added": "1", "time": after}, ""},
 		"of another kind":               {"send", map[string]string{"added": "1"}, nil, "added is missing"},
 		"of another form":               {"send", map[string]string{"time": at}, map[string]string{"time": "now"}, `time is "now"`},
 		"in another situation":          {"reply", map[string]string{"missing": "1"}, nil, "missing is missing"},
@@ -39,7 +39,7 @@ func TestCompare_FindsWhatTheTableDoesNotAllow(t *testing.T) {
 	}
 }
 
-func TestUsed_FindsWhatWasNotSeen(t *testing.T) {
+func TestUsed_FindsUnusedEntries(t *testing.T) {
 	t.Parallel()
 	c := Comparison{Table: []Allowed{{Name: "seen", Kind: Added, Reason: "r"}, {Name: "unseen", Kind: Added, Reason: "r"}, {Name: "bare", Kind: Added}, {Name: "elsewhere", Kind: Added, Optional: true, Reason: "r"}}}
 	c.differences("send", nil, map[string]string{"seen": "1", "bare": "1"})

@@ -47,12 +47,12 @@ func Forms(secret string) []string {
 }
 
 // Check fails the test if a value, or any value that contains it, shows a planted secret.
-// what names the origin of the value.
-func Check(t testing.TB, what string, value any) {
+// subject names the origin of the value.
+func Check(t testing.TB, subject string, value any) {
 	t.Helper()
 	for how, text := range shown(value) {
 		if strings.Contains(strings.ToLower(text), mark) {
-			t.Errorf("%s, %s: %s shows a secret", what, how, text)
+			t.Errorf("%s, %s: %s shows a secret", subject, how, text)
 			return // the others have the same text
 		}
 	}
@@ -97,10 +97,10 @@ type Transport interface {
 
 // CheckTransport calls all methods of a transport that cannot reach its server, and fails
 // the test if an error or a log line shows a planted secret.
-func CheckTransport(t testing.TB, what string, transport Transport) {
+func CheckTransport(t testing.TB, subject string, transport Transport) {
 	t.Helper()
-	Check(t, what+": transport", transport)
-	Check(t, what+": unexported transport", struct {
+	Check(t, subject+": transport", transport)
+	Check(t, subject+": unexported transport", struct {
 		a any
 		b Transport
 	}{transport, transport})
@@ -117,17 +117,17 @@ func CheckTransport(t testing.TB, what string, transport Transport) {
 		"Publish":     transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "placed"}),
 	} {
 		if err == nil {
-			t.Errorf("%s: %s succeeded: the server can be reached, and this shows nothing", what, call)
+			t.Errorf("%s: %s succeeded: the server can be reached, and this shows nothing", subject, call)
 		}
-		Check(t, what+": "+call, err)
+		Check(t, subject+": "+call, err)
 	}
-	checkReceiver(t, what, transport)
-	checkEndpoint(t, what, transport)
+	checkReceiver(t, subject, transport)
+	checkEndpoint(t, subject, transport)
 }
 
 // checkReceiver opens a receiver, and waits until it reports that the server cannot be
 // reached.
-func checkReceiver(t testing.TB, what string, transport Transport) {
+func checkReceiver(t testing.TB, subject string, transport Transport) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -137,14 +137,14 @@ func checkReceiver(t testing.TB, what string, transport Transport) {
 	})
 	if err == nil {
 		_ = receiver.Close(ctx)
-		t.Errorf("%s: OpenReceiver succeeded: the server can be reached, and this shows nothing", what)
+		t.Errorf("%s: OpenReceiver succeeded: the server can be reached, and this shows nothing", subject)
 	}
-	Check(t, what+": OpenReceiver", err)
+	Check(t, subject+": OpenReceiver", err)
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
-	Check(t, what+": ConnectionChange", seen.changes)
+	Check(t, subject+": ConnectionChange", seen.changes)
 	for _, change := range seen.changes {
-		Check(t, what+": ConnectionChange.Err", change.Err)
+		Check(t, subject+": ConnectionChange.Err", change.Err)
 	}
 }
 
@@ -170,7 +170,7 @@ func (e *events) sendEnd(_ context.Context, end core.Sending) {
 }
 
 // checkEndpoint starts an endpoint, and checks its error, log, health and headers.
-func checkEndpoint(t testing.TB, what string, transport Transport) {
+func checkEndpoint(t testing.TB, subject string, transport Transport) {
 	t.Helper()
 	var mu sync.Mutex
 	var logs bytes.Buffer
@@ -180,7 +180,7 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 	ep, err := core.New("orders", transport, core.Config{
 		Observers: []core.Observer{{
 			ConnectionChanged: seen.ConnectionChanged, SendEnd: seen.sendEnd,
-			CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { Check(t, what+": CriticalError", err) },
+			CriticalError: func(_ context.Context, _ *core.Endpoint, err error) { Check(t, subject+": CriticalError", err) },
 		}},
 		Logger: slog.New(slog.NewTextHandler(writer(func(text []byte) (int, error) {
 			mu.Lock()
@@ -189,38 +189,38 @@ func checkEndpoint(t testing.TB, what string, transport Transport) {
 		}), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
-		Check(t, what+": core.New", err)
-		t.Errorf("%s: core.New: %v", what, err)
+		Check(t, subject+": core.New", err)
+		t.Errorf("%s: core.New: %v", subject, err)
 		return
 	}
 	core.Handle(ep, place, func(context.Context, *core.Message, []byte) error { return nil })
 	err = ep.Send(t.Context(), "orders", place.Of([]byte("x")))
-	Check(t, what+": Endpoint.Send", err)
+	Check(t, subject+": Endpoint.Send", err)
 	ep.RaiseCritical(err) // a handler may do this, and the text gets into Health
 	err = ep.Run(ctx)
-	Check(t, what+": Endpoint.Run", err)
+	Check(t, subject+": Endpoint.Run", err)
 	seen.mu.Lock()
 	if err == nil && !slices.ContainsFunc(seen.changes, func(c core.ConnectionChange) bool { return c.RetryIn > 0 }) {
-		t.Errorf("%s: Run returned nil: the server can be reached, and this shows nothing", what)
+		t.Errorf("%s: Run returned nil: the server can be reached, and this shows nothing", subject)
 	}
 	for _, change := range seen.changes {
 		err = cmp.Or(err, change.Err)
 	}
 	seen.mu.Unlock()
-	Check(t, what+": Endpoint.Health", ep.Health())
-	Check(t, what+": Endpoint", ep)
+	Check(t, subject+": Endpoint.Health", ep.Health())
+	Check(t, subject+": Endpoint", ep)
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	for _, change := range seen.changes {
-		Check(t, what+": SendEnd.Err", change.Err)
+		Check(t, subject+": SendEnd.Err", change.Err)
 	}
 	failed := core.Undeliverable{Queue: "orders", Err: err}.MoveHeaders(core.Headers{}, time.Now())
 	for key, value := range failed.All() {
-		Check(t, what+": header "+key, value)
+		Check(t, subject+": header "+key, value)
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	Check(t, what+": log", logs.String())
+	Check(t, subject+": log", logs.String())
 }
 
 type writer func(text []byte) (int, error)

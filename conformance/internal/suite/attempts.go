@@ -73,13 +73,13 @@ func (s *service) wantDrained(when string) {
 }
 
 // awaitSignal checks that a signal arrives.
-func (t *caseT) awaitSignal(signal <-chan struct{}, what string) {
+func (t *caseT) awaitSignal(signal <-chan struct{}, subject string) {
 	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case <-signal:
 	case <-timer.C:
-		t.stop(what, "not within %v%s", t.timeout(), t.log.told())
+		t.stop(subject, "not within %v%s", t.timeout(), t.log.told())
 	}
 }
 

@@ -82,9 +82,9 @@ func (h *blockingHandler) running() int {
 func (h *blockingHandler) maxConcurrent() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	most := h.highest
+	highest := h.highest
 	h.highest = h.current
-	return most
+	return highest
 }
 
 // calls returns the number of handler calls for a message.
@@ -136,7 +136,7 @@ func (t *caseT) jobs(queue string, n int) []core.Outgoing {
 
 // awaitCount waits until count is as high as wanted. It waits as long as the count
 // changes, and stops the case when it does not change for too long.
-func (t *caseT) awaitCount(what string, want int, count func() int) {
+func (t *caseT) awaitCount(subject string, want int, count func() int) {
 	last, since := count(), time.Now()
 	for pause := time.Millisecond; last < want; pause = min(2*pause, 50*time.Millisecond) {
 		time.Sleep(pause)
@@ -144,15 +144,15 @@ func (t *caseT) awaitCount(what string, want int, count func() int) {
 		case n != last:
 			last, since = n, time.Now()
 		case time.Since(since) > t.timeout():
-			t.stop(fmt.Sprintf("%s: their number reaches %d", what, want), "it is %d, and has not changed for %v", last, t.timeout())
+			t.stop(fmt.Sprintf("%s: their number reaches %d", subject, want), "it is %d, and has not changed for %v", last, t.timeout())
 		}
 	}
 }
 
 // wantSteady checks that a number does not change.
-func (t *caseT) wantSteady(what string, want int, count func() int) {
+func (t *caseT) wantSteady(subject string, want int, count func() int) {
 	t.sleep(t.quietPeriod())
 	if n := count(); n != want {
-		t.stop(fmt.Sprintf("%s stays %d", what, want), "%d after %v", n, t.quietPeriod())
+		t.stop(fmt.Sprintf("%s stays %d", subject, want), "%d after %v", n, t.quietPeriod())
 	}
 }

@@ -118,8 +118,8 @@ var capabilityCases = []testCase{
 		queue := t.queue(transport)
 		t.send(transport, t.message(queue, "any"))
 		d := t.receiver(transport, queue, 1).next()
-		if until := d.LockedUntil(); t.mode == core.TransactionNone && !until.IsZero() {
-			t.fail("in mode None a delivery has no lock that could end", "LockedUntil is %v", until)
+		if lockedUntil := d.LockedUntil(); t.mode == core.TransactionNone && !lockedUntil.IsZero() {
+			t.fail("in mode None a delivery has no lock that could end", "LockedUntil is %v", lockedUntil)
 		}
 		if t.mode != core.TransactionSendsAtomicWithReceive && d.BindContext(t.ctx) != t.ctx {
 			t.fail("BindContext returns the context that it was given, but in SendsAtomicWithReceive", "in %v it is another", t.mode)
@@ -132,9 +132,9 @@ var capabilityCases = []testCase{
 	{rule: "C1", title: "delay is refused where DelayedDelivery is not claimed", modes: inHighest, needs: []need{noDelays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		late := t.message(queue, "late")
-		late.Delay = time.Second
-		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), late)
+		delayed := t.message(queue, "late")
+		delayed.Delay = time.Second
+		t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), delayed)
 		t.wantLeft(queue, "after a refused Send")
 	}},
 	{rule: "C1", title: "time to be received is refused where it is not claimed", modes: inHighest, needs: []need{noExpiry}, run: func(t *caseT) {
@@ -196,9 +196,9 @@ var capabilityCases = []testCase{
 		if err != nil {
 			t.stop("Address takes a queue's name", "%v", err)
 		}
-		again, err := transport.Address(address)
-		if err != nil || again != address {
-			t.fail(fmt.Sprintf("the address of an address is itself, %q", address), "%q, %v", again, err)
+		second, err := transport.Address(address)
+		if err != nil || second != address {
+			t.fail(fmt.Sprintf("the address of an address is itself, %q", address), "%q, %v", second, err)
 		}
 		if other, err := t.open().Address(queue); err != nil || other != address {
 			t.fail(fmt.Sprintf("another instance has the same address, %q", address), "%q, %v", other, err)

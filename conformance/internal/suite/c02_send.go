@@ -188,10 +188,10 @@ var sendCases = []testCase{
 		queue := t.queue(transport)
 		cancelled, cancel := context.WithCancel(t.ctx)
 		cancel()
-		late, cancel := context.WithTimeout(t.ctx, -1)
+		expired, cancel := context.WithTimeout(t.ctx, -1)
 		defer cancel()
 		var must, may, refused []string
-		for _, ctx := range []context.Context{cancelled, late} {
+		for _, ctx := range []context.Context{cancelled, expired} {
 			sent := t.messages(queue, 3)
 			for i := range sent {
 				sent[i].Body = fmt.Appendf(nil, "%v %d", ctx.Err(), i)
@@ -221,11 +221,11 @@ var sendCases = []testCase{
 			}
 		}
 		var running sync.WaitGroup
-		for some := range slices.Chunk(attempts, 15) {
+		for chunk := range slices.Chunk(attempts, 15) {
 			t.goInGroup(&running, func() {
-				for i := range some {
-					ctx, cancel := context.WithTimeout(t.ctx, some[i].in)
-					some[i].err = transport.Send(ctx, some[i].sent...)
+				for i := range chunk {
+					ctx, cancel := context.WithTimeout(t.ctx, chunk[i].in)
+					chunk[i].err = transport.Send(ctx, chunk[i].sent...)
 					cancel()
 				}
 			})

@@ -325,9 +325,9 @@ var sendMutants = []mutant{
 	})},
 }
 
-// withConfirms sends, and waits for the broker to confirm it. late says what
+// withConfirms sends, and waits for the broker to confirm it. confirm decides what
 // becomes of it when the context ends before.
-func withConfirms(late func(out []core.Outgoing, err error) error) sending {
+func withConfirms(confirm func(out []core.Outgoing, err error) error) sending {
 	return func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
 		if err := next(ctx, out...); err != nil {
 			return err
@@ -338,7 +338,7 @@ func withConfirms(late func(out []core.Outgoing, err error) error) sending {
 		case <-confirmed.C:
 			return nil
 		case <-ctx.Done():
-			return late(out, ctx.Err())
+			return confirm(out, ctx.Err())
 		}
 	}
 }

@@ -21,11 +21,11 @@ var maxInFlightCases = []testCase{
 		t.send(transport, sent...)
 		r := t.receiver(transport, queue, 3)
 		r.size = 100
-		held := t.exactly(r, nil, 3, "with MaxInFlight 3, three are handed out and no more while none of them is settled")
+		held := t.takeExactly(r, nil, 3, "with MaxInFlight 3, three are handed out and no more while none of them is settled")
 		completed := []core.Delivery{held[0]}
 		for _, settle := range []func(...core.Delivery){t.complete, t.abandon, t.release} {
 			settle(held[0])
-			held = t.exactly(r, held[1:], 1, "with MaxInFlight 3, one is handed out after one of three was settled")
+			held = t.takeExactly(r, held[1:], 1, "with MaxInFlight 3, one is handed out after one of three was settled")
 		}
 		t.complete(held...)
 		r.close()
@@ -70,18 +70,18 @@ var maxInFlightCases = []testCase{
 		queue := t.queue(transport)
 		t.send(transport, t.messages(queue, 30)...)
 		r := t.receiver(transport, queue, 2)
-		held := t.exactly(r, nil, 2, "with MaxInFlight 2, two are handed out and no more while both are unsettled")
+		held := t.takeExactly(r, nil, 2, "with MaxInFlight 2, two are handed out and no more while both are unsettled")
 		r.SetMaxInFlight(5)
-		held = t.exactly(r, held, 3, "raised from 2 to 5, three more are handed out")
+		held = t.takeExactly(r, held, 3, "raised from 2 to 5, three more are handed out")
 		r.SetMaxInFlight(2)
 		t.complete(held[:3]...) // earlier deliveries can still be settled
-		held = t.exactly(r, held[3:], 0, "lowered from 5 to 2 with two unsettled, none is handed out")
+		held = t.takeExactly(r, held[3:], 0, "lowered from 5 to 2 with two unsettled, none is handed out")
 		t.complete(held[0])
-		held = t.exactly(r, held[1:], 1, "lowered to 2, one is handed out after one of two was settled")
+		held = t.takeExactly(r, held[1:], 1, "lowered to 2, one is handed out after one of two was settled")
 		for _, n := range []int{9, 1, 7, 3, 0, 12, 4} {
 			r.SetMaxInFlight(n)
 		}
-		held = t.exactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
+		held = t.takeExactly(r, held, 2, "changed many times, the last time to 4, two more are handed out than the two in hand")
 		t.complete(held...)
 	}},
 	{rule: "C3", title: "a free place wakes a waiting Receive", modes: withRedelivery, run: func(t *caseT) {
@@ -96,16 +96,16 @@ var maxInFlightCases = []testCase{
 			func() { r.SetMaxInFlight(2) },
 			func() { t.release(held[0]); held = held[1:] },
 		} {
-			what := []string{"Complete", "Abandon", "SetMaxInFlight", "Release"}[i]
+			method := []string{"Complete", "Abandon", "SetMaxInFlight", "Release"}[i]
 			ctx, cancel := t.withTimeout()
 			waiting := r.receiveAsync(ctx, 1)
 			t.sleep(t.quietPeriod() / 2)
 			t.renew(held...)
 			change()
-			a := t.awaitResult(waiting, "a Receive that waits because MaxInFlight are unsettled returns soon after "+what+" made room")
+			a := t.awaitResult(waiting, "a Receive that waits because MaxInFlight are unsettled returns soon after "+method+" made room")
 			cancel()
 			if a.err != nil {
-				t.stop("Receive returns a message once there is room, by "+what, "%v", a.err)
+				t.stop("Receive returns a message once there is room, by "+method, "%v", a.err)
 			}
 			held = append(held, a.deliveries...)
 		}
@@ -143,11 +143,11 @@ var maxInFlightCases = []testCase{
 		t.complete(held[0])
 		t.release(held[1])
 		paused.SetMaxInFlight(1)
-		again := paused.next()
-		if got, want := again.Incoming().Body, held[1].Incoming().Body; string(got) != string(want) {
+		second := paused.next()
+		if got, want := second.Incoming().Body, held[1].Incoming().Body; string(got) != string(want) {
 			t.fail(fmt.Sprintf("after SetMaxInFlight(1) the message that is left is delivered, %q", want), "%q", got)
 		}
-		t.complete(again)
+		t.complete(second)
 		t.wantLeft(queue, "after all messages were taken")
 	}},
 	{rule: "C3", title: "a waiting Receive can be paused", modes: withRedelivery, run: func(t *caseT) {
@@ -298,8 +298,8 @@ var maxInFlightCases = []testCase{
 		jobs.releaseAll()
 		t.awaitCount("messages handled in the end", 12, jobs.messages)
 		s.end()
-		if most := jobs.maxConcurrent(); most > 5 {
-			t.fail("an endpoint with Concurrency 5 runs no more than 5 handlers at the same time", "%d", most)
+		if highest := jobs.maxConcurrent(); highest > 5 {
+			t.fail("an endpoint with Concurrency 5 runs no more than 5 handlers at the same time", "%d", highest)
 		}
 		t.wantOnce(msgs, jobs)
 		t.wantLeft(s.queue, "after all was handled")
@@ -330,8 +330,8 @@ var maxInFlightCases = []testCase{
 		jobs.release(4)
 		t.awaitCount("after four more ended, messages that were begun", 15, jobs.messages)
 		t.wantSteady("the number of handlers at concurrency 2", 2, jobs.running)
-		if most := jobs.maxConcurrent(); most > 2 {
-			t.fail("after the concurrency was lowered to 2, no more than 2 handlers at the same time", "%d", most)
+		if highest := jobs.maxConcurrent(); highest > 2 {
+			t.fail("after the concurrency was lowered to 2, no more than 2 handlers at the same time", "%d", highest)
 		}
 		for _, n := range []int{9, 3, 12, 1, 4} {
 			change(n)
@@ -342,8 +342,8 @@ var maxInFlightCases = []testCase{
 		jobs.release(4)
 		t.awaitCount("after several changes at once and four that ended, handlers at the same time", 4, jobs.running)
 		t.sleep(t.quietPeriod())
-		if most := jobs.maxConcurrent(); most > 4 {
-			t.fail("after the concurrency was lowered to 4, no more than 4 handlers at the same time", "%d", most)
+		if highest := jobs.maxConcurrent(); highest > 4 {
+			t.fail("after the concurrency was lowered to 4, no more than 4 handlers at the same time", "%d", highest)
 		}
 		jobs.releaseAll()
 		t.awaitCount("messages handled in the end", 40, jobs.messages)
@@ -429,9 +429,9 @@ func (r *receiver) prefetched() []core.Delivery {
 	}
 }
 
-// exactly receives n deliveries in addition to those in held, and checks that no other is
+// takeExactly receives n deliveries in addition to those in held, and checks that no other is
 // handed out. It returns all of them.
-func (t *caseT) exactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
+func (t *caseT) takeExactly(r *receiver, held []core.Delivery, n int, when string) []core.Delivery {
 	ctx, cancel := t.withTimeout()
 	defer cancel()
 	for want := len(held) + n; len(held) != want; {

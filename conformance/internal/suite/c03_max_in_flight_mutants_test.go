@@ -97,14 +97,14 @@ var maxInFlightMutants = []mutant{
 		}}
 	}},
 	{rule: "C3", name: "does not release its prefetched messages when it is paused", breaks: func() changes {
-		return fetchingAhead(false, func([]core.Delivery) bool { return false })
+		return prefetchWith(false, func([]core.Delivery) bool { return false })
 	}},
 	{rule: "C3", name: "delivers prefetched messages although it is paused", breaks: func() changes {
-		return fetchingAhead(true, func([]core.Delivery) bool { return false })
+		return prefetchWith(true, func([]core.Delivery) bool { return false })
 	}},
 	{rule: "C3", name: "abandons prefetched messages", breaks: func() changes {
-		return fetchingAhead(false, func(ahead []core.Delivery) bool {
-			for _, d := range ahead {
+		return prefetchWith(false, func(prefetched []core.Delivery) bool {
+			for _, d := range prefetched {
 				_ = d.Abandon(context.Background(), nil)
 			}
 			return true
@@ -158,11 +158,11 @@ var maxInFlightMutants = []mutant{
 	}},
 }
 
-// fetchingAhead fetches four at a time. paused says what becomes of those that
+// prefetchWith fetches four at a time. paused says what becomes of those that
 // were not handed out, and reports whether they are given back.
-func fetchingAhead(handsOut bool, paused func(ahead []core.Delivery) bool) changes {
+func prefetchWith(handsOut bool, paused func(prefetched []core.Delivery) bool) changes {
 	var mu sync.Mutex
-	ahead := map[*brokenReceiver][]core.Delivery{}
+	prefetched := map[*brokenReceiver][]core.Delivery{}
 	stopped := map[*brokenReceiver]bool{}
 	buffered := func(r *brokenReceiver, dst []core.Delivery) int {
 		mu.Lock()
@@ -170,8 +170,8 @@ func fetchingAhead(handsOut bool, paused func(ahead []core.Delivery) bool) chang
 		if stopped[r] && !handsOut {
 			return 0
 		}
-		n := copy(dst, ahead[r])
-		ahead[r] = ahead[r][n:]
+		n := copy(dst, prefetched[r])
+		prefetched[r] = prefetched[r][n:]
 		return n
 	}
 	return changes{
@@ -182,7 +182,7 @@ func fetchingAhead(handsOut bool, paused func(ahead []core.Delivery) bool) chang
 			fetched := make([]core.Delivery, 4)
 			n, err := next(ctx, fetched)
 			mu.Lock()
-			ahead[r] = append(ahead[r], fetched[:n]...)
+			prefetched[r] = append(prefetched[r], fetched[:n]...)
 			mu.Unlock()
 			if err != nil {
 				return 0, err
@@ -193,8 +193,8 @@ func fetchingAhead(handsOut bool, paused func(ahead []core.Delivery) bool) chang
 			mu.Lock()
 			defer mu.Unlock()
 			stopped[r] = n == 0
-			if n == 0 && paused(ahead[r]) {
-				ahead[r] = nil
+			if n == 0 && paused(prefetched[r]) {
+				prefetched[r] = nil
 			}
 			next(n)
 		},
@@ -216,25 +216,25 @@ func keepsLateAnswers() changes {
 				return next(ctx, dst)
 			}
 			mu.Lock()
-			late := open[r]
-			if late == nil {
-				late = make(chan result, 1)
-				open[r] = late
+			pending := open[r]
+			if pending == nil {
+				pending = make(chan result, 1)
+				open[r] = pending
 				room := len(dst)
 				go func() {
 					fetched := make([]core.Delivery, room)
 					n, err := next(ctxBackground, fetched)
-					late <- result{fetched[:n], err}
+					pending <- result{fetched[:n], err}
 				}()
 			}
 			mu.Unlock()
 			select {
-			case got := <-late:
+			case got := <-pending:
 				mu.Lock()
 				defer mu.Unlock()
 				n := copy(dst, got.deliveries)
 				if rest := got.deliveries[n:]; len(rest) > 0 || got.err != nil {
-					late <- result{rest, got.err}
+					pending <- result{rest, got.err}
 				} else {
 					delete(open, r)
 				}

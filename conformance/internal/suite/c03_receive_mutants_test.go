@@ -44,7 +44,7 @@ var receiveMutants = []mutant{
 	{rule: "C3", name: "waits for a full batch", breaks: func() changes {
 		return changes{receive: func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
-			for until := time.Now().Add(30 * time.Second); err == nil && n < len(dst) && time.Now().Before(until) && ctx.Err() == nil; pass(ctx, time.Second) {
+			for deadline := time.Now().Add(30 * time.Second); err == nil && n < len(dst) && time.Now().Before(deadline) && ctx.Err() == nil; pass(ctx, time.Second) {
 				more, _ := glance(ctx, dst[n:], next)
 				n += more
 			}
@@ -122,8 +122,8 @@ var receiveMutants = []mutant{
 		return changes{receive: fetching(func([]core.Delivery) {})}
 	}},
 	{rule: "C3", name: "abandons the messages of a fetch during which the context ends", breaks: func() changes {
-		return changes{receive: fetching(func(late []core.Delivery) {
-			for _, d := range late {
+		return changes{receive: fetching(func(arrived []core.Delivery) {
+			for _, d := range arrived {
 				_ = d.Abandon(context.Background(), context.Canceled)
 			}
 		})}
@@ -134,11 +134,11 @@ var receiveMutants = []mutant{
 			waiting.Add(1)
 			defer waiting.Add(-1)
 			alone := make(chan bool, 1)
-			n, err := fetching(func(late []core.Delivery) {
+			n, err := fetching(func(arrived []core.Delivery) {
 				if <-alone {
 					return
 				}
-				for _, d := range late { // for the others, who wait
+				for _, d := range arrived { // for the others, who wait
 					_ = d.Release(context.Background())
 				}
 			})(r, ctx, dst, next)
@@ -147,8 +147,8 @@ var receiveMutants = []mutant{
 		}}
 	}},
 	{rule: "C3", name: "completes the messages of a fetch during which the context ends", breaks: func() changes {
-		return changes{receive: fetching(func(late []core.Delivery) {
-			for _, d := range late {
+		return changes{receive: fetching(func(arrived []core.Delivery) {
+			for _, d := range arrived {
 				_ = d.Complete(context.Background())
 			}
 		})}
@@ -255,9 +255,9 @@ var receiveMutants = []mutant{
 	}},
 }
 
-// fetching receives in a request that the end of ctx leaves alone, but late says
+// fetching receives in a request that the end of ctx leaves alone, but handle says
 // what becomes of its answer then.
-func fetching(late func([]core.Delivery)) receiving {
+func fetching(handle func([]core.Delivery)) receiving {
 	return func(_ *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
@@ -281,7 +281,7 @@ func fetching(late func([]core.Delivery)) receiving {
 		case r := <-replies:
 			return copy(dst, r.fetched), r.err
 		case <-ctx.Done():
-			go func() { late((<-replies).fetched) }()
+			go func() { handle((<-replies).fetched) }()
 			return 0, ctx.Err()
 		}
 	}

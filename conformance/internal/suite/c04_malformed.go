@@ -81,10 +81,10 @@ var malformedCases = []testCase{
 		t.wantLeft(queue, "after 3 malformed messages were completed")
 	}},
 	{rule: "C4", title: "a malformed message is abandoned like any other", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
-		t.malformedAgain("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
+		t.malformedIsRedelivered("Abandon", func(d core.Delivery) { t.abandon(d) }, 2)
 	}},
 	{rule: "C4", title: "a malformed message is released like any other", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
-		t.malformedAgain("Release", func(d core.Delivery) { t.release(d) }, 1)
+		t.malformedIsRedelivered("Release", func(d core.Delivery) { t.release(d) }, 1)
 	}},
 	{rule: "C4", title: "an unsettled malformed message is redelivered when its receiver closes", modes: withRedelivery, needs: []need{corruption}, run: func(t *caseT) {
 		transport := t.open()
@@ -117,25 +117,25 @@ var malformedCases = []testCase{
 	}},
 }
 
-// malformedAgain gives a malformed message back and checks its next delivery.
-func (t *caseT) malformedAgain(operation string, giveBack func(d core.Delivery), count int) {
+// malformedIsRedelivered gives a malformed message back and checks its next delivery.
+func (t *caseT) malformedIsRedelivered(operation string, settle func(d core.Delivery), count int) {
 	transport := t.open()
 	queue := t.queue(transport)
 	body := t.suite.h.Corrupt(t, queue)
 	r := t.receiver(transport, queue, 1)
 	first := r.next()
 	t.wantMalformed(first, body)
-	giveBack(first)
-	again := r.next()
-	t.wantMalformed(again, body)
-	in := again.Incoming()
+	settle(first)
+	redelivered := r.next()
+	t.wantMalformed(redelivered, body)
+	in := redelivered.Incoming()
 	if in.NativeID != first.Incoming().NativeID {
 		t.fail("a malformed message has the same NativeID at every delivery, here "+first.Incoming().NativeID, "%s", in.NativeID)
 	}
 	if in.DeliveryCount != count && !t.returnCounted(operation, in.DeliveryCount, count) {
 		t.fail(fmt.Sprintf("after %s a malformed message has DeliveryCount %d", operation, count), "%d", in.DeliveryCount)
 	}
-	t.complete(again)
+	t.complete(redelivered)
 	r.close()
 	t.wantLeft(queue, "after the malformed message was completed")
 }

@@ -13,7 +13,7 @@ import (
 type settledTwice struct {
 	first, second wayToSettle
 	err           error          // of the second settlement
-	again         *core.Incoming // the redelivered message, if the first settlement gave it back
+	redelivered   *core.Incoming // the redelivered message, if the first settlement gave it back
 }
 
 // settleTwice settles a delivery twice for each ordered pair of ways to settle.
@@ -35,10 +35,10 @@ func (t *caseT) settleTwice(transport core.Transport, queue, out string) (all []
 			pairs[i] = settledTwice{first: first, second: second, err: t.trySettling(second, held[names[i]])}
 		}
 		if !first.consumes && t.mode != core.TransactionNone {
-			back := r.takeBodies("a message that was settled by "+first.name+" is redelivered, after any second settlement", names...)
+			redelivered := r.takeBodies("a message that was settled by "+first.name+" is redelivered, after any second settlement", names...)
 			for i := range pairs {
-				pairs[i].again = back[names[i]].Incoming()
-				t.complete(back[names[i]])
+				pairs[i].redelivered = redelivered[names[i]].Incoming()
+				t.complete(redelivered[names[i]])
 			}
 		}
 		all = append(all, pairs...)
@@ -61,14 +61,14 @@ var settleOnceCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		for _, p := range t.settleTwice(transport, queue, t.queue(transport)) {
-			if p.again == nil {
+			if p.redelivered == nil {
 				continue
 			}
 			want := 1
 			if p.first.name == "Abandon" {
 				want = 2
 			}
-			if got := p.again.DeliveryCount; got != want && !t.returnCounted(p.first.name, got, want) {
+			if got := p.redelivered.DeliveryCount; got != want && !t.returnCounted(p.first.name, got, want) {
 				t.fail(fmt.Sprintf("after %s, and %s that was refused, DeliveryCount is %d", p.first.name, p.second.name, want), "it is %d", got)
 			}
 		}
@@ -118,16 +118,16 @@ var settleOnceCases = []testCase{
 				t.goInGroup(&settling, func() { errs[i] = t.trySettling(ways[i%3], held[name]) })
 			}
 			settling.Wait()
-			var back []string
+			var redelivered []string
 			for i, err := range errs {
 				if err != nil {
 					t.stop(ways[i%3].name+" settles a delivery while others are settled", "%v", err)
 				}
 				if !ways[i%3].consumes && t.mode != core.TransactionNone {
-					back = append(back, names[i])
+					redelivered = append(redelivered, names[i])
 				}
 			}
-			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", back...) {
+			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", redelivered...) {
 				t.complete(d)
 			}
 		}

@@ -11,8 +11,8 @@ import (
 func asItIs(err error) error { return err }
 
 var settleOnceMutants = []mutant{
-	{rule: "C5", name: "takes a second settlement for a success", breaks: func() changes { return instead(core.ErrSettled, nil) }},
-	{rule: "C5", name: "calls a settled delivery lost", breaks: func() changes { return instead(core.ErrSettled, core.ErrLockLost) }},
+	{rule: "C5", name: "takes a second settlement for a success", breaks: func() changes { return replaceErr(core.ErrSettled, nil) }},
+	{rule: "C5", name: "calls a settled delivery lost", breaks: func() changes { return replaceErr(core.ErrSettled, core.ErrLockLost) }},
 	{rule: "C5", name: "forgets settlements in mode None", breaks: func() changes {
 		return answering(func(d *brokenDelivery, _ string, err error) error {
 			if d.receiver.cfg.Mode == core.TransactionNone {

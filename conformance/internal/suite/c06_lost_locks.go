@@ -13,7 +13,7 @@ import (
 
 // lose receives one message for each way to settle, named by it, waits until their locks
 // have ended, and returns the deliveries. The receiver fetches no others.
-func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle) (late []core.Delivery, names []string) {
+func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle) (lost []core.Delivery, names []string) {
 	for _, way := range ways {
 		names = append(names, "for a late "+way.name)
 	}
@@ -22,16 +22,16 @@ func (t *caseT) lose(transport core.Transport, queue string, ways []wayToSettle)
 	held := r.takeBodies("the messages are delivered", names...)
 	r.SetMaxInFlight(0)
 	for _, name := range names {
-		late = append(late, held[name])
+		lost = append(lost, held[name])
 	}
-	t.sleepPastLocks(late...)
-	return late, names
+	t.sleepPastLocks(lost...)
+	return lost, names
 }
 
 // wantLockLost checks that settlements are refused because the lock was lost.
-func (t *caseT) wantLockLost(when string, ways []wayToSettle, late []core.Delivery) {
+func (t *caseT) wantLockLost(when string, ways []wayToSettle, lost []core.Delivery) {
 	for i, way := range ways {
-		if err := t.trySettling(way, late[i]); !errors.Is(err, core.ErrLockLost) {
+		if err := t.trySettling(way, lost[i]); !errors.Is(err, core.ErrLockLost) {
 			t.fail(fmt.Sprintf("%s %s returns core.ErrLockLost", way.name, when), "%v", err)
 		}
 	}
@@ -42,8 +42,8 @@ var lostLockCases = []testCase{
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
-		late, names := t.lose(transport, queue, ways)
-		t.wantLockLost("after LockedUntil", ways, late)
+		lost, names := t.lose(transport, queue, ways)
+		t.wantLockLost("after LockedUntil", ways, lost)
 		for _, d := range t.receiver(t.open(), queue, len(ways)).takeBodies("a message whose lock has ended is redelivered, after any late settlement", names...) {
 			t.complete(d)
 		}
@@ -54,10 +54,10 @@ var lostLockCases = []testCase{
 		transport := t.open()
 		queue, out := t.queue(transport), t.queue(transport)
 		ways := t.waysToSettle(out)
-		late, names := t.lose(transport, queue, ways)
+		lost, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
 		held := next.takeBodies("a message whose lock has ended is redelivered", names...)
-		t.wantLockLost("after the message went to another receiver", ways, late)
+		t.wantLockLost("after the message went to another receiver", ways, lost)
 		t.wantNoneDelivered("a late settlement takes the message from no other receiver", t.receiver(t.open(), queue, len(ways)))
 		for _, name := range names {
 			t.complete(held[name])
@@ -69,10 +69,10 @@ var lostLockCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
-		late, names := t.lose(transport, queue, ways)
+		lost, names := t.lose(transport, queue, ways)
 		next := t.receiver(t.open(), queue, len(ways))
 		held := next.takeBodies("a message whose lock has ended is redelivered", names...)
-		t.wantLockLost("after the message went to another receiver", ways, late)
+		t.wantLockLost("after the message went to another receiver", ways, lost)
 		for _, name := range names {
 			t.abandon(held[name])
 		}
@@ -97,7 +97,7 @@ var lostLockCases = []testCase{
 		stop := t.keepRenewing(held["renewed"])
 		t.sleepPastLocks(expiring...)
 		next := t.receiver(t.open(), queue, 4)
-		again := next.takeBodies("messages whose locks were not renewed are redelivered, and no others", "expired", "expired too")
+		redelivered := next.takeBodies("messages whose locks were not renewed are redelivered, and no others", "expired", "expired too")
 		t.wantNoneDelivered("messages that were completed, or whose locks were renewed, are not redelivered", next)
 		if err := stop(); err != nil {
 			t.stop("a lock that is renewed in time holds", "Renew: %v", err)
@@ -108,7 +108,7 @@ var lostLockCases = []testCase{
 				t.fail("Complete of a delivery whose lock has ended returns core.ErrLockLost", "%v", err)
 			}
 		}
-		for _, d := range again {
+		for _, d := range redelivered {
 			t.complete(d)
 		}
 		t.wantLeft(queue, "after all were completed")
@@ -135,7 +135,7 @@ var lostLockCases = []testCase{
 		holder := t.receiver(transport, queue, 2*len(settlements))
 		held := holder.take(2 * len(settlements))
 		gone := map[string]string{} // bodies that may not, or need not, be redelivered, and the reason
-		var late error              // the result of the last settlement
+		var lastErr error           // the result of the last settlement
 		settle := func(i int, when string) {
 			s := settlements[i%len(settlements)]
 			ctx, cancel := t.withQuietPeriod()
@@ -144,7 +144,7 @@ var lostLockCases = []testCase{
 			if !t.returnsInTime(func() { err = s.call(ctx, held[i]) }) {
 				t.stop(s.name+" "+when+" the outage returns when its context ends", "it has not returned %v later", t.timeout())
 			}
-			late = err
+			lastErr = err
 			if s.name == "Complete" && err == nil {
 				gone[string(held[i].Incoming().Body)] = s.name + " " + when + " the outage"
 			}
@@ -157,18 +157,18 @@ var lostLockCases = []testCase{
 		retaken := t.retakes(holder, queue, held[len(settlements):])
 		for i := range settlements {
 			settle(len(settlements)+i, "after")
-			if d := held[len(settlements)+i]; retaken.again[string(d.Incoming().Body)] && !errors.Is(late, core.ErrLockLost) {
-				t.fail(settlements[i].name+" of a delivery whose message has come again after an outage returns core.ErrLockLost", "%v", late)
+			if d := held[len(settlements)+i]; retaken.redelivered[string(d.Incoming().Body)] && !errors.Is(lastErr, core.ErrLockLost) {
+				t.fail(settlements[i].name+" of a delivery whose message has come again after an outage returns core.ErrLockLost", "%v", lastErr)
 			}
 		}
 		t.places(holder, queue, 2*len(settlements), retaken)
 		holder.close() // it may have prefetched redelivered messages
-		again := newOutageLog()
-		again.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
+		second := newOutageLog()
+		second.drain(t.receiver(t.open(), queue, 8), 4*len(settlements)-len(gone))
 		for _, d := range held {
 			body := string(d.Incoming().Body)
 			why, isGone := gone[body]
-			switch n := again.deliveries[body]; {
+			switch n := second.deliveries[body]; {
 			case n == 0 && !isGone:
 				t.fail("a message that was abandoned or released, or whose settlement was an error, is redelivered after the outage", "%q does not", body)
 			case n > 0 && isGone && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate:
@@ -185,12 +185,12 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 	first, transport := t.open(), t.open()
 	queue, out := t.queue(transport), t.queue(transport)
 	ways := t.waysToSettle(out)
-	var early, late []string
+	var prompt, expired []string
 	for _, way := range ways {
-		early = append(early, way.name+" at once")
-		late = append(late, way.name+" after another receiver took it")
+		prompt = append(prompt, way.name+" at once")
+		expired = append(expired, way.name+" after another receiver took it")
 	}
-	all := slices.Concat(early, late)
+	all := slices.Concat(prompt, expired)
 	t.sendEach(transport, queue, all...)
 	r := t.receiver(first, queue, len(all))
 	deliveries := r.takeBodies("the messages are delivered", all...)
@@ -201,10 +201,10 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 		}
 		return picked
 	}
-	t.wantLockLost("of a delivery after "+event, ways, pick(early))
+	t.wantLockLost("of a delivery after "+event, ways, pick(prompt))
 	next := t.receiver(transport, queue, len(all))
 	held := next.takeBodies("unsettled messages are redelivered after "+event, all...)
-	t.wantLockLost("of a delivery after "+event+" and another receiver took the message", ways, pick(late))
+	t.wantLockLost("of a delivery after "+event+" and another receiver took the message", ways, pick(expired))
 	for _, name := range all {
 		t.complete(held[name])
 	}
@@ -216,16 +216,16 @@ func (t *caseT) settleAfter(event string, happens func(transport core.Transport,
 
 // retaken has the messages that were redelivered after an outage and are still unsettled.
 type retaken struct {
-	again  map[string]bool // redelivered messages, by their bodies
-	holder []core.Delivery // the deliveries to the receiver that had the messages before
-	other  *receiver       // has the other deliveries; nil: there are none
+	redelivered map[string]bool // redelivered messages, by their bodies
+	holder      []core.Delivery // the deliveries to the receiver that had the messages before
+	other       *receiver       // has the other deliveries; nil: there are none
 }
 
 // retakes receives, with the receiver that had these deliveries in an outage and with
 // another one, until their messages have been redelivered. It does nothing if locks end
 // by time, and not with their connection: then the messages need not be redelivered.
 func (t *caseT) retakes(holder *receiver, queue string, lost []core.Delivery) (all retaken) {
-	all.again = map[string]bool{}
+	all.redelivered = map[string]bool{}
 	missing := map[string]bool{}
 	for _, d := range lost {
 		if !d.LockedUntil().IsZero() {
@@ -239,7 +239,7 @@ func (t *caseT) retakes(holder *receiver, queue string, lost []core.Delivery) (a
 		for _, r := range []*receiver{holder, other} {
 			for _, d := range r.takeFor(t.quietPeriod() / 4) {
 				body := string(d.Incoming().Body)
-				all.again[body] = true
+				all.redelivered[body] = true
 				delete(missing, body)
 				if r == holder {
 					all.holder = append(all.holder, d)
@@ -316,21 +316,21 @@ func returnsWithoutAnswer(t *caseT) {
 	next := t.receiver(second, queue, 2*n)
 	next.size = 2 * n
 	kept := map[string]core.Delivery{}
-	until := time.Now().Add(t.redeliveryTimeout())
-	for complete := false; time.Now().Before(until); {
+	deadline := time.Now().Add(t.redeliveryTimeout())
+	for complete := false; time.Now().Before(deadline); {
 		if len(kept) == n && !complete {
-			complete, until = true, time.Now().Add(watched)
+			complete, deadline = true, time.Now().Add(watched)
 		}
 		for _, d := range next.takeFor(t.quietPeriod() / 3) {
 			body := string(d.Incoming().Body)
-			if earlier := kept[body]; earlier != nil && heldUntil(earlier, time.Now()) && !t.caps.MayDuplicate {
+			if earlier := kept[body]; earlier != nil && isLockedAt(earlier, time.Now()) && !t.caps.MayDuplicate {
 				t.stop("a return of which it is not known whether it happened is not made again once another instance may have the message: where the broker has no token for each delivery, it would give back that one's message",
 					"%q was delivered again while another delivery of it was held; DeliveryCount %d, then %d", body, earlier.Incoming().DeliveryCount, d.Incoming().DeliveryCount)
 			}
 			kept[body] = d
 		}
 		for _, d := range kept {
-			if until := d.LockedUntil(); !until.IsZero() && time.Until(until) < t.lock()/2 {
+			if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() && time.Until(lockedUntil) < t.lock()/2 {
 				ctx, cancel := t.withTimeout()
 				_ = d.Renew(ctx)
 				cancel()
@@ -344,7 +344,7 @@ func returnsWithoutAnswer(t *caseT) {
 		ctx, cancel := t.withTimeout()
 		err := d.Complete(ctx)
 		cancel()
-		if err != nil && (!errors.Is(err, core.ErrLockLost) || heldUntil(d, time.Now())) {
+		if err != nil && (!errors.Is(err, core.ErrLockLost) || isLockedAt(d, time.Now())) {
 			t.fail("Complete returns nil for a delivery that is held, also when an earlier holder's return of the same message had no answer", "%q: %v", body, err)
 		}
 	}
@@ -354,8 +354,8 @@ func returnsWithoutAnswer(t *caseT) {
 	}
 }
 
-// heldUntil reports whether the lock of a delivery lasts until after the given time.
-func heldUntil(d core.Delivery, at time.Time) bool {
-	until := d.LockedUntil()
-	return until.IsZero() || at.Before(until)
+// isLockedAt reports whether the lock of a delivery lasts until after the given time.
+func isLockedAt(d core.Delivery, at time.Time) bool {
+	lockedUntil := d.LockedUntil()
+	return lockedUntil.IsZero() || at.Before(lockedUntil)
 }

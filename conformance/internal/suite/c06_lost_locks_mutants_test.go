@@ -31,10 +31,10 @@ func lateFor(asked string, do func(holder core.Delivery)) changes {
 }
 
 var lostLockMutants = []mutant{
-	{rule: "C6", name: "takes a settlement that came too late for a success", config: withLocks, breaks: func() changes { return instead(core.ErrLockLost, nil) }},
-	{rule: "C6", name: "calls a lost delivery settled", config: withLocks, breaks: func() changes { return instead(core.ErrLockLost, core.ErrSettled) }},
+	{rule: "C6", name: "takes a settlement that came too late for a success", config: withLocks, breaks: func() changes { return replaceErr(core.ErrLockLost, nil) }},
+	{rule: "C6", name: "calls a lost delivery settled", config: withLocks, breaks: func() changes { return replaceErr(core.ErrLockLost, core.ErrSettled) }},
 	{rule: "C6", name: "says only that the receiver is closed", breaks: func() changes {
-		return instead(core.ErrLockLost, core.ErrClosed)
+		return replaceErr(core.ErrLockLost, core.ErrClosed)
 	}},
 	{rule: "C6", name: "deletes a message by its id, also from another receiver", config: withLocks, breaks: func() changes {
 		return lateFor("Complete", func(holder core.Delivery) { _ = holder.Complete(ctxBackground) })
@@ -91,15 +91,15 @@ var lostLockMutants = []mutant{
 			err := next()
 			if operation == "Abandon" && errors.Is(err, errNoAnswer) {
 				s, id := d.receiver.transport.base.(*remote).server, d.in.NativeID
-				time.AfterFunc(time.Second, func() { s.giveBack(id) })
+				time.AfterFunc(time.Second, func() { s.requeue(id) })
 			}
 			return err
 		}}
 	}},
 }
 
-// lateComplete completes a message although the lock has ended, if nobody else
-// has it yet, as a DELETE without a look at the lease does.
+// lateComplete completes a message although the lock has ended, if no other
+// receiver has it yet, as a DELETE without a look at the lease does.
 func lateComplete() changes {
 	return answering(func(d *brokenDelivery, operation string, err error) error {
 		if operation == "Complete" && errors.Is(err, core.ErrLockLost) {
@@ -109,8 +109,8 @@ func lateComplete() changes {
 	})
 }
 
-// giveBack returns the message, also if another receiver has it in flight.
-func (s *server) giveBack(nativeID string) {
+// requeue returns the message, also if another receiver has it in flight.
+func (s *server) requeue(nativeID string) {
 	s.mu.Lock()
 	connections := s.all()
 	s.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// settleSome receives six messages, completes two, abandons two and releases two. It
+// settleBatch receives six messages, completes two, abandons two and releases two. It
 // returns the bodies of the messages that must be redelivered.
-func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
+func (t *caseT) settleBatch(transport core.Transport, r *receiver) []string {
 	names := []string{"completed 1", "abandoned 1", "released 1", "completed 2", "abandoned 2", "released 2"}
 	t.sendEach(transport, r.queue, names...)
 	held := r.takeBodies("six messages are delivered", names...)
@@ -25,14 +25,14 @@ func (t *caseT) settleSome(transport core.Transport, r *receiver) []string {
 	return []string{"abandoned 1", "released 1", "abandoned 2", "released 2"}
 }
 
-const othersComeAgain = "abandoned and released messages are redelivered once, and completed ones are not"
+const othersAreRedelivered = "abandoned and released messages are redelivered once, and completed ones are not"
 
 var nothingLostCases = []testCase{
 	{rule: "C7", title: "a completed message is not redelivered", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
-		for _, d := range r.takeBodies(othersComeAgain, t.settleSome(transport, r)...) {
+		for _, d := range r.takeBodies(othersAreRedelivered, t.settleBatch(transport, r)...) {
 			t.complete(d)
 		}
 		t.wantNoneDelivered("completed messages are not redelivered", r, t.receiver(transport, queue, 8), t.receiver(t.open(), queue, 8))
@@ -41,22 +41,22 @@ var nothingLostCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 8)
-		back := t.settleSome(transport, r)
+		redelivered := t.settleBatch(transport, r)
 		r.close()
-		again := t.receiver(transport, queue, 8)
-		for _, d := range again.takeBodies(othersComeAgain, back...) {
+		second := t.receiver(transport, queue, 8)
+		for _, d := range second.takeBodies(othersAreRedelivered, redelivered...) {
 			t.complete(d)
 		}
-		again.close()
+		second.close()
 		t.wantLeft(queue, "after all were completed, and their receivers closed")
 	}},
 	{rule: "C7", title: "a completed message is not redelivered after a restart of the process", modes: withRedelivery, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		back := t.settleSome(transport, t.receiver(transport, queue, 8))
+		redelivered := t.settleBatch(transport, t.receiver(transport, queue, 8))
 		t.close(transport)
 		transport = t.open()
-		for _, d := range t.receiver(transport, queue, 8).takeBodies(othersComeAgain, back...) {
+		for _, d := range t.receiver(transport, queue, 8).takeBodies(othersAreRedelivered, redelivered...) {
 			t.complete(d)
 		}
 		t.close(transport)
@@ -77,8 +77,8 @@ var nothingLostCases = []testCase{
 		for _, way := range ways {
 			d := held[way.name]
 			t.needLock(d)
-			if until := d.LockedUntil(); until.After(ends) {
-				ends = until
+			if lockedUntil := d.LockedUntil(); lockedUntil.After(ends) {
+				ends = lockedUntil
 			}
 			if err := t.trySettling(way, d); err != nil {
 				t.stop(way.name+" settles a delivery that is held", "%v", err)
@@ -103,13 +103,13 @@ var nothingLostCases = []testCase{
 		t.abandon(held["abandoned 2"], held["abandoned 1"])
 		t.release(held["released 2"], held["released 1"])
 		other := t.receiver(t.open(), queue, 8)
-		again := other.takeBodies("abandoned and released messages go to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
+		redelivered := other.takeBodies("abandoned and released messages go to another receiver", "released 1", "abandoned 1", "abandoned 2", "released 2")
 		t.wantNoneDelivered("messages that are completed or in flight go to no other receiver", other)
 		r.close()
 		for _, d := range other.takeBodies("messages that were unsettled when their receiver was closed go to another one", "unsettled 1", "unsettled 2") {
 			t.complete(d)
 		}
-		for _, d := range again {
+		for _, d := range redelivered {
 			t.complete(d)
 		}
 		other.close()
@@ -129,7 +129,7 @@ var nothingLostCases = []testCase{
 		held := r.takeBodies("the messages are delivered", names...)
 		ended, cancel := context.WithCancel(t.ctx)
 		cancel()
-		var back, sent []string
+		var redelivered, sent []string
 		for _, way := range ways {
 			first := way.do(ended, held[way.name])
 			second := t.trySettling(way, held[way.name])
@@ -147,15 +147,15 @@ var nothingLostCases = []testCase{
 				t.fail(fmt.Sprintf("%s that returned %q has left the delivery unsettled: another one settles it", way.name, first), "%v", second)
 			}
 			if !gone {
-				back = append(back, way.name)
+				redelivered = append(redelivered, way.name)
 			} else if t.mode == core.TransactionSendsAtomicWithReceive && way.name != "Complete" && way.name != "DeadLetter" {
 				sent = append(sent, way.name+" for "+way.name)
 			}
 		}
 		if t.mode == core.TransactionNone {
-			back = nil
+			redelivered = nil
 		}
-		for _, d := range r.takeBodies("messages that were not consumed are redelivered, with any context of their settlements", back...) {
+		for _, d := range r.takeBodies("messages that were not consumed are redelivered, with any context of their settlements", redelivered...) {
 			t.complete(d)
 		}
 		r.close()
@@ -224,7 +224,7 @@ var nothingLostCases = []testCase{
 		t.sleep(min(t.lock(), t.quietPeriod()) + t.quietPeriod())
 		second.shutdown()
 		for _, e := range second.allEvents() {
-			if e.What == isHandling && !t.caps.MayDuplicate {
+			if e.Kind == isHandling && !t.caps.MayDuplicate {
 				t.fail("in None a message is consumed before it is handed out, so that the next process does not get it", "the next process handled it")
 			}
 		}

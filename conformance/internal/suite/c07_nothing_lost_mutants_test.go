@@ -12,11 +12,11 @@ import (
 )
 
 // settlingAt does something else with every n-th settlement of a kind.
-func settlingAt(n int64, asked string, instead func(d *brokenDelivery) error) changes {
+func settlingAt(n int64, asked string, replacement func(d *brokenDelivery) error) changes {
 	var count atomic.Int64
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == asked && count.Add(1)%n == 0 {
-			return instead(d)
+			return replacement(d)
 		}
 		return next()
 	}}

@@ -11,19 +11,19 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// giveBack settles a delivery, and returns the redelivered message, which has to arrive
+// redeliver settles a delivery, and returns the redelivered message, which has to arrive
 // at the receiver at once.
-func (t *caseT) giveBack(way wayToSettle, d core.Delivery, to *receiver) core.Delivery {
+func (t *caseT) redeliver(way wayToSettle, d core.Delivery, to *receiver) core.Delivery {
 	limit, began := t.atOnce(d), time.Now()
 	if err := t.trySettling(way, d); err != nil {
 		t.stop(way.name+" returns nil for a delivery that is held", "%v%s", err, lockEndedAgo(d))
 	}
 	body := string(d.Incoming().Body)
-	again := to.takeBodies("a message that was settled by "+way.name+" is redelivered", body)[body]
+	redelivered := to.takeBodies("a message that was settled by "+way.name+" is redelivered", body)[body]
 	if took := time.Since(began); took > limit {
 		t.fail("a message that was given back by "+way.name+" is available at once", "it came after %v", took)
 	}
-	return again
+	return redelivered
 }
 
 // abandonWith returns Abandon with a cause.
@@ -37,7 +37,7 @@ var giveBackCases = []testCase{
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "abandoned")
 		r := t.receiver(transport, queue, 1)
-		d := t.giveBack(abandonWith(errHandler), r.next(), r)
+		d := t.redeliver(abandonWith(errHandler), r.next(), r)
 		if got := d.Incoming().DeliveryCount; got != 2 {
 			t.fail("DeliveryCount is 2 when a message is redelivered after one Abandon", "it is %d", got)
 		}
@@ -50,11 +50,11 @@ var giveBackCases = []testCase{
 		t.sendEach(transport, queue, "released")
 		r := t.receiver(transport, queue, 1)
 		release := t.waysToSettle("")[2]
-		d := t.giveBack(release, r.next(), r)
+		d := t.redeliver(release, r.next(), r)
 		t.countedBeside("when a message is redelivered after Release", d, 1)
-		d = t.giveBack(abandonWith(errHandler), d, r)
+		d = t.redeliver(abandonWith(errHandler), d, r)
 		t.countedBeside("after one Release and one Abandon", d, 2)
-		d = t.giveBack(release, d, r)
+		d = t.redeliver(release, d, r)
 		t.countedBeside("after one Abandon and two Releases", d, 2)
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
@@ -68,7 +68,7 @@ var giveBackCases = []testCase{
 			d := r.next()
 			r.SetMaxInFlight(0) // this receiver must not fetch the message again
 			other := t.receiver(second, queue, 1)
-			t.complete(t.giveBack(way, d, other))
+			t.complete(t.redeliver(way, d, other))
 			r.close()
 			other.close()
 		}
@@ -95,7 +95,7 @@ var giveBackCases = []testCase{
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "abandoned without a cause")
 		r := t.receiver(transport, queue, 1)
-		d := t.giveBack(abandonWith(nil), r.next(), r)
+		d := t.redeliver(abandonWith(nil), r.next(), r)
 		t.wantCount("after one Abandon without a cause", d, 2)
 		if got := d.Incoming().LastError; got != "" {
 			t.fail("LastError is empty after an Abandon without a cause", "it is %q", got)
@@ -148,7 +148,7 @@ var giveBackCases = []testCase{
 			errors.New("'; quotes \" \\ and 50% of $1 {{.}}"),
 			errors.New(""),
 		} {
-			d = t.giveBack(abandonWith(cause), d, r)
+			d = t.redeliver(abandonWith(cause), d, r)
 			t.wantCount(fmt.Sprintf("after %d times Abandon", i+1), d, i+2)
 			t.wantSame(d.Incoming(), sent)
 		}
@@ -164,7 +164,7 @@ var giveBackCases = []testCase{
 		d := r.next()
 		for n := range 20 {
 			t.wantCount(fmt.Sprintf("after %d times Abandon", n), d, n+1)
-			d = t.giveBack(abandonWith(errHandler), d, r)
+			d = t.redeliver(abandonWith(errHandler), d, r)
 		}
 		t.wantCount("after 20 times Abandon", d, 21)
 		t.wantSame(d.Incoming(), sent)
@@ -214,7 +214,7 @@ var giveBackCases = []testCase{
 		d := r.next()
 		ways := t.waysToSettle("")[1:3] // Abandon and Release
 		var fresh []time.Duration
-		again := map[string][]time.Duration{}
+		redelivered := map[string][]time.Duration{}
 		for range rounds {
 			began := time.Now()
 			t.sendEach(transport, queue, "new")
@@ -223,14 +223,14 @@ var giveBackCases = []testCase{
 			t.complete(other)
 			for _, way := range ways {
 				began := time.Now()
-				d = t.giveBack(way, d, r)
-				again[way.name] = append(again[way.name], time.Since(began))
+				d = t.redeliver(way, d, r)
+				redelivered[way.name] = append(redelivered[way.name], time.Since(began))
 			}
 		}
 		t.complete(d)
 		limit := margin + 3*median(fresh)
 		for _, way := range ways {
-			if took := median(again[way.name]); took > limit {
+			if took := median(redelivered[way.name]); took > limit {
 				t.fail("a message that was settled by "+way.name+" is redelivered at once, without a back-off of the broker or the adapter: about as soon as a new message",
 					"%v later (median of %d), while a new message took %v", took, rounds, median(fresh))
 			}

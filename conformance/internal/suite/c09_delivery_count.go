@@ -6,8 +6,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// abandonOften abandons a message n times, and returns its last delivery.
-func (r *receiver) abandonOften(n int) core.Delivery {
+// abandonN abandons a message n times, and returns its last delivery.
+func (r *receiver) abandonN(n int) core.Delivery {
 	d := r.next()
 	for range n {
 		r.t.abandon(d)
@@ -17,12 +17,12 @@ func (r *receiver) abandonOften(n int) core.Delivery {
 }
 
 // wantFirstDelivery checks that a delivery is the first one of its message.
-func (t *caseT) wantFirstDelivery(what string, in *core.Incoming) {
+func (t *caseT) wantFirstDelivery(subject string, in *core.Incoming) {
 	if in.DeliveryCount != 1 {
-		t.fail("DeliveryCount is 1 "+what, "it is %d", in.DeliveryCount)
+		t.fail("DeliveryCount is 1 "+subject, "it is %d", in.DeliveryCount)
 	}
 	if in.Redelivered {
-		t.fail("Redelivered is false "+what, "it is true")
+		t.fail("Redelivered is false "+subject, "it is true")
 	}
 }
 
@@ -73,7 +73,7 @@ var deliveryCountCases = []testCase{
 		held := r.takeBodies("four messages are delivered", names...)
 		native := map[string]string{}
 		for failures := range names {
-			var back []string
+			var redelivered []string
 			for i, name := range names {
 				if i < failures {
 					continue // this one has failed often enough
@@ -90,10 +90,10 @@ var deliveryCountCases = []testCase{
 					t.complete(held[name])
 				} else {
 					t.abandon(held[name])
-					back = append(back, name)
+					redelivered = append(redelivered, name)
 				}
 			}
-			held = r.takeBodies("abandoned messages are redelivered", back...)
+			held = r.takeBodies("abandoned messages are redelivered", redelivered...)
 		}
 		t.wantLeft(queue, "after all were completed")
 	}},
@@ -122,20 +122,20 @@ var deliveryCountCases = []testCase{
 		r.SetMaxInFlight(0)
 		t.sleepPastLocks(lost)
 		d := t.receiver(t.open(), queue, 1).next()
-		least := 1
+		minimum := 1
 		if t.caps.NativeDeliveryCount { // its receiver may hang or have died, perhaps because of the message
-			least = 2
+			minimum = 2
 		}
-		if in := d.Incoming(); !in.Redelivered || in.DeliveryCount < least {
-			t.fail(fmt.Sprintf("after a delivery whose lock ended, Redelivered is true and DeliveryCount is %d at least", least), "Redelivered is %t and DeliveryCount is %d", in.Redelivered, in.DeliveryCount)
+		if in := d.Incoming(); !in.Redelivered || in.DeliveryCount < minimum {
+			t.fail(fmt.Sprintf("after a delivery whose lock ended, Redelivered is true and DeliveryCount is %d at least", minimum), "Redelivered is %t and DeliveryCount is %d", in.Redelivered, in.DeliveryCount)
 		}
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
 	}},
 	{rule: "C9", title: "a delivery of an abandoned or released message is a redelivery", modes: inReceiveOnly, run: func(t *caseT) {
 		for _, c := range []struct {
-			name     string
-			giveBack func(r *receiver, d core.Delivery)
+			name   string
+			settle func(r *receiver, d core.Delivery)
 		}{
 			{"Release", func(_ *receiver, d core.Delivery) { t.release(d) }},
 			{"Receiver.Close", func(r *receiver, _ core.Delivery) { r.close() }},
@@ -144,7 +144,7 @@ var deliveryCountCases = []testCase{
 			queue := t.queue(transport)
 			t.sendEach(transport, queue, "given back")
 			r := t.receiver(transport, queue, 1)
-			c.giveBack(r, r.next())
+			c.settle(r, r.next())
 			r.close()
 			d := t.receiver(transport, queue, 1).next()
 			if in := d.Incoming(); !in.Redelivered && in.DeliveryCount < 2 {
@@ -158,7 +158,7 @@ var deliveryCountCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
-		d := t.receiver(transport, queue, 1).abandonOften(2)
+		d := t.receiver(transport, queue, 1).abandonN(2)
 		native := d.Incoming().NativeID
 		t.abandon(d)
 		t.close(transport)
@@ -207,7 +207,7 @@ var deliveryCountCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		t.sendEach(transport, queue, "failing")
-		d := t.receiver(transport, queue, 1).abandonOften(2)
+		d := t.receiver(transport, queue, 1).abandonN(2)
 		t.wantCount("after two failures", d, 3)
 		t.abandon(d)
 		t.close(transport)

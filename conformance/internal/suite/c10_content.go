@@ -294,10 +294,10 @@ var contentCases = []testCase{
 		}
 		s.run()
 		t.send(transport, t.command(s.queue, "job", string(body)), t.command(s.queue, "bad", string(body)))
-		for queue, what := range map[string]string{out: "the messages of the handler", s.errorQueue: "the failed messages"} {
+		for queue, subject := range map[string]string{out: "the messages of the handler", s.errorQueue: "the failed messages"} {
 			d := t.receiver(transport, queue, 1).next()
 			if in := d.Incoming(); !bytes.Equal(in.Body, body) {
-				t.fail(fmt.Sprintf("%s has the body of %d bytes that was sent", what, len(body)), "%d bytes, which differ from byte %d on", len(in.Body), differ(in.Body, body))
+				t.fail(fmt.Sprintf("%s has the body of %d bytes that was sent", subject, len(body)), "%d bytes, which differ from byte %d on", len(in.Body), differ(in.Body, body))
 			}
 			t.complete(d)
 		}

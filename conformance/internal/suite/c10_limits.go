@@ -28,7 +28,7 @@ var limitCases = []testCase{
 		queue := t.queue(transport)
 		m, headers := t.message(queue, ""), t.message(queue, "")
 		m.Body = t.randomBytes(t.caps.MaxMessageBytes - m.Headers.Bytes())
-		t.fill(&headers, t.mostHeaders())
+		t.fill(&headers, t.maxHeaders())
 		headers.Body = t.randomBytes(t.caps.MaxMessageBytes - headers.Headers.Bytes())
 		t.unchanged(transport, queue, m, headers)
 	}},
@@ -37,7 +37,7 @@ var limitCases = []testCase{
 		t.tooLarge("MaxMessageBytes", limit, limit+1, func(queue string) (bad []core.Outgoing) {
 			body, both := t.message(queue, ""), t.message(queue, "")
 			body.Body = make([]byte, limit+1-body.Headers.Bytes())
-			t.fill(&both, t.mostHeaders()) // too large in bytes, but not in characters
+			t.fill(&both, t.maxHeaders()) // too large in bytes, but not in characters
 			both.Body = make([]byte, limit+1-both.Headers.Bytes())
 			return []core.Outgoing{body, both}
 		})
@@ -89,7 +89,7 @@ var limitCases = []testCase{
 			for _, bad := range t.invalidMessages(queue) {
 				t.renew(held)
 				if err := t.trySend(transport, bad.message); err == nil {
-					t.stop("Send refuses "+bad.what, "nil")
+					t.stop("Send refuses "+bad.name, "nil")
 				}
 			}
 		}
@@ -113,7 +113,7 @@ var limitCases = []testCase{
 				out := []core.Outgoing{t.message(to, "sound"), bad.message}
 				err := t.trySettleWith(s, d, out...)
 				if !bad.matches(err) {
-					t.fail(fmt.Sprintf("%s refuses %s%s", s.name, bad.what, bad.how()), "%v", err)
+					t.fail(fmt.Sprintf("%s refuses %s%s", s.name, bad.name, bad.how()), "%v", err)
 				}
 				if err == nil {
 					break // and the delivery is settled
@@ -150,7 +150,7 @@ var limitCases = []testCase{
 
 // invalidMessage is a message that a transport refuses.
 type invalidMessage struct {
-	what    string
+	name    string
 	want    error // the expected error; nil: any
 	message core.Outgoing
 }
@@ -167,7 +167,7 @@ func (i invalidMessage) how() string {
 }
 
 func (t *caseT) invalidHeaders(queue string) (list []invalidMessage) {
-	for _, h := range []struct{ what, key, value string }{
+	for _, h := range []struct{ name, key, value string }{
 		{"an empty key", "", "value"},
 		{"a key that is not UTF-8", "\xff", "value"},
 		{"a key that is cut inside a character", "cl\xc3", "value"},
@@ -175,9 +175,9 @@ func (t *caseT) invalidHeaders(queue string) (list []invalidMessage) {
 		{"a value that is cut inside a character", "key", "caf\xc3"},
 		{"a value with half a surrogate pair", "key", "\xed\xa0\x80"},
 	} {
-		m := t.message(queue, "a header with "+h.what)
+		m := t.message(queue, "a header with "+h.name)
 		m.Headers.Set(h.key, h.value)
-		list = append(list, invalidMessage{"a header with " + h.what, core.ErrInvalidHeader, m})
+		list = append(list, invalidMessage{"a header with " + h.name, core.ErrInvalidHeader, m})
 	}
 	return list
 }
@@ -192,11 +192,11 @@ func (t *caseT) wrongDestinations(queue string) []invalidMessage {
 }
 
 func (t *caseT) negativeTimes(queue string) []invalidMessage {
-	early, expired := t.message(queue, "early"), t.message(queue, "expired")
-	early.Delay = -time.Second
+	delayed, expired := t.message(queue, "early"), t.message(queue, "expired")
+	delayed.Delay = -time.Second
 	expired.TimeToBeReceived = -time.Second
 	return []invalidMessage{
-		{"a message with a negative Delay", nil, early},
+		{"a message with a negative Delay", nil, delayed},
 		{"a message with a negative TimeToBeReceived", nil, expired},
 	}
 }
@@ -232,7 +232,7 @@ func (t *caseT) refusesEach(illegals func(queue string) []invalidMessage) {
 		for _, msgs := range [][]core.Outgoing{{bad.message}, batch} {
 			err := t.trySend(transport, msgs...)
 			if !bad.matches(err) {
-				t.fail(fmt.Sprintf("Send refuses %s%s", bad.what, bad.how()), "%v", err)
+				t.fail(fmt.Sprintf("Send refuses %s%s", bad.name, bad.how()), "%v", err)
 				continue
 			}
 			results := t.sendResults(err, msgs)
@@ -278,14 +278,14 @@ func (t *caseT) tooLarge(limit string, maximum, size int, exceeding func(queue s
 	t.wantLeft(queue, "after every Send was refused but the last, which was received")
 }
 
-// mostHeaders is the size in bytes of the headers of a message that has many headers, and
+// maxHeaders is the size in bytes of the headers of a message that has many headers, and
 // a body too.
-func (t *caseT) mostHeaders() int {
-	most := min(t.caps.MaxMessageBytes/2, 16<<10)
+func (t *caseT) maxHeaders() int {
+	size := min(t.caps.MaxMessageBytes/2, 16<<10)
 	if limit := t.caps.MaxHeaderBytes; limit > 0 {
-		most = min(most, limit)
+		size = min(size, limit)
 	}
-	return most
+	return size
 }
 
 // fill adds headers to a message until they have the size. The headers are long, but none

@@ -154,7 +154,7 @@ var redeliveryCases = []testCase{
 }
 
 // redelivers checks that a message has the same headers and body at every delivery.
-func (t *caseT) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver) {
+func (t *caseT) redelivers(settle func(r *receiver, d core.Delivery) *receiver) {
 	transport := t.open()
 	queue := t.queue(transport)
 	small, large := t.richMessage(queue), t.richMessage(queue)
@@ -169,7 +169,7 @@ func (t *caseT) redelivers(giveBack func(r *receiver, d core.Delivery) *receiver
 		for range 4 {
 			d := r.next()
 			t.wantSame(d.Incoming(), m)
-			r = giveBack(r, d)
+			r = settle(r, d)
 		}
 		d := r.next()
 		t.wantSame(d.Incoming(), m)

@@ -101,11 +101,11 @@ func atomicSettleCases(s atomicSettle) []testCase {
 			f := t.atomicFixture()
 			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, t.message(f.to, "before"), t.message(t.uniqueName(), "lost"), t.message(f.to, "after"))
 			t.abandon(f.delivery)
-			again := f.receiver.next()
-			if in := again.Incoming(); string(in.Body) != forwardedBody || in.DeliveryCount < 2 {
+			redelivered := f.receiver.next()
+			if in := redelivered.Incoming(); string(in.Body) != forwardedBody || in.DeliveryCount < 2 {
 				t.fail(fmt.Sprintf("a message whose %s was refused is redelivered after Abandon, with DeliveryCount 2", s.name), "%s with DeliveryCount %d", excerpt(in.Body), in.DeliveryCount)
 			}
-			t.release(again)
+			t.release(redelivered)
 			t.wantQueues(f, "after a refused "+s.name, []string{forwardedBody}, nil)
 		}},
 		{rule: "C12", title: s.name + " refuses the messages that Send refuses, and has no effect", modes: inAtomic, run: func(t *caseT) {
@@ -144,14 +144,14 @@ func atomicSettleCases(s atomicSettle) []testCase {
 		}},
 		{rule: "C12", title: s.name + " sends delayed messages", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.atomicFixture()
-			late := t.message(f.to, "late")
-			late.Delay = t.briefDelay()
+			delayed := t.message(f.to, "late")
+			delayed.Delay = t.briefDelay()
 			start := time.Now()
-			t.settleWith(s, f.delivery, late, t.message(f.to, "at once"))
+			t.settleWith(s, f.delivery, delayed, t.message(f.to, "at once"))
 			r := t.receiver(f.transport, f.to, 2)
 			for _, d := range r.take(2) {
-				if early := time.Until(start.Add(late.Delay)); string(d.Incoming().Body) == "late" && early > 0 {
-					t.fail("a message that "+s.name+" sends with a delay is not early", "it arrived %v before it was due", early)
+				if remaining := time.Until(start.Add(delayed.Delay)); string(d.Incoming().Body) == "late" && remaining > 0 {
+					t.fail("a message that "+s.name+" sends with a delay is not early", "it arrived %v before it was due", remaining)
 				}
 				t.complete(d)
 			}
@@ -160,11 +160,11 @@ func atomicSettleCases(s atomicSettle) []testCase {
 		}},
 		{rule: "C12", title: s.name + " that was refused sends no delayed message", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 			f := t.atomicFixture()
-			late := t.message(f.to, "late")
-			late.Delay = t.briefDelay()
-			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, late, t.message(t.uniqueName(), "lost"))
+			delayed := t.message(f.to, "late")
+			delayed.Delay = t.briefDelay()
+			t.wantSettleRefused(s, f.delivery, core.ErrQueueNotFound, delayed, t.message(t.uniqueName(), "lost"))
 			t.complete(f.delivery)
-			t.sleep(late.Delay + t.caps.DelayPrecision)
+			t.sleep(delayed.Delay + t.caps.DelayPrecision)
 			t.wantQueues(f, "when the refused message would have been due", nil, nil)
 		}},
 		{rule: "C12", title: s.name + " publishes", modes: inAtomic, needs: []need{publishing}, run: func(t *caseT) {

@@ -116,8 +116,8 @@ var nativeTransactionCases = []testCase{
 	brokenCase("ReplaceWith", func(t *caseT, f *atomicFixture) { t.settleWith(replaceWith, f.delivery, t.message(f.to, "sent")) }, nil, []string{"sent"}),
 	brokenCase("Abandon", func(t *caseT, f *atomicFixture) {
 		t.abandon(f.delivery)
-		if again := f.receiver.next(); again.Incoming().DeliveryCount < 2 {
-			t.fail("Abandon raises DeliveryCount to 2 also when the transaction is broken", "%d", again.Incoming().DeliveryCount)
+		if redelivered := f.receiver.next(); redelivered.Incoming().DeliveryCount < 2 {
+			t.fail("Abandon raises DeliveryCount to 2 also when the transaction is broken", "%d", redelivered.Incoming().DeliveryCount)
 		}
 	}, []string{forwardedBody}, nil),
 	brokenCase("Release", func(t *caseT, f *atomicFixture) { t.release(f.delivery) }, []string{forwardedBody}, nil),

@@ -21,12 +21,12 @@ var nativeTransactionMutants = []mutant{
 	{rule: "C12", name: "commits the handler's work by Reset", breaks: onOperation(committing, "Reset")},
 	{rule: "C12", name: "has nothing to undo in Reset", breaks: onOperation(func(*brokenDelivery, func() error) error { return nil }, "Reset")},
 	{rule: "C12", name: "commits the handler's work after its messages are sent", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
-		later := *d.work
+		copied := *d.work
 		d.work.undo()
 		err := next()
 		if err == nil {
 			time.Sleep(time.Millisecond)
-			later.commit()
+			copied.commit()
 		}
 		return err
 	}, "CompleteWith")},

@@ -21,7 +21,7 @@ var savepointMutants = []mutant{
 		var used sync.Map
 		return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 			if operation == "Rollback" {
-				if _, again := used.LoadOrStore(d, true); again {
+				if _, repeated := used.LoadOrStore(d, true); repeated {
 					return errors.New("there is no such savepoint")
 				}
 			}

@@ -24,18 +24,18 @@ var delayCases = []testCase{
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
 		p := t.caps.DelayPrecision
-		limit, least := p+margin, time.Duration(math.MaxInt64)
+		limit, minimum := p+margin, time.Duration(math.MaxInt64)
 		for range tries {
 			m := t.message(queue, "delayed")
 			m.Delay = max(p+p/2, 20*time.Millisecond)
 			t.send(transport, m)
 			due := time.Now().Add(m.Delay)
 			t.complete(r.next())
-			if least = min(least, time.Since(due)); least <= limit {
+			if minimum = min(minimum, time.Since(due)); minimum <= limit {
 				return
 			}
 		}
-		t.fail(fmt.Sprintf("of %d messages with a delay one at least is late by no more than the claimed DelayPrecision of %v", tries, p), "each is late by %v or more", least)
+		t.fail(fmt.Sprintf("of %d messages with a delay one at least is late by no more than the claimed DelayPrecision of %v", tries, p), "each is late by %v or more", minimum)
 	}},
 	{rule: "C13", title: "a message with a delay of zero is delivered at once", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		t.punctual(0)
@@ -51,15 +51,15 @@ var delayCases = []testCase{
 	{rule: "C13", title: "a message with a long delay does not delay messages that are sent after it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		var later []dueMessage
+		var due []dueMessage
 		for _, delay := range []time.Duration{t.longDelay(), t.longDelay() / 2} {
 			m := t.message(queue, "long")
 			m.Delay = delay
-			later = append(later, dueMessage{m, time.Now().Add(delay), time.Now().Add(delay)})
+			due = append(due, dueMessage{m, time.Now().Add(delay), time.Now().Add(delay)})
 			t.send(transport, m)
 		}
 		r := t.receiver(transport, queue, 4)
-		t.punctualOn(transport, queue, r, later, 0, t.briefDelay())
+		t.punctualOn(transport, queue, r, due, 0, t.briefDelay())
 	}},
 	{rule: "C13", title: "no message of fifty with random delays is early or missing", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
@@ -84,8 +84,8 @@ var delayCases = []testCase{
 			case seen[in.ID] && !t.caps.MayDuplicate:
 				t.stop("a delayed message arrives once", "%q arrived twice", in.Body)
 			}
-			if early := time.Until(start.Add(out[i].Delay)); early > 0 {
-				t.fail(fmt.Sprintf("a message with a delay of %v is never early", out[i].Delay), "it came at least %v early", early)
+			if remaining := time.Until(start.Add(out[i].Delay)); remaining > 0 {
+				t.fail(fmt.Sprintf("a message with a delay of %v is never early", out[i].Delay), "it came at least %v early", remaining)
 			}
 			seen[in.ID] = true
 			t.complete(d)
@@ -96,13 +96,13 @@ var delayCases = []testCase{
 	{rule: "C13", title: "a delayed message is the original", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		late := t.message(queue, "late \x00\xff")
-		late.Headers.Set("Empty", "")
-		late.Delay = t.briefDelay()
-		t.send(transport, late)
+		delayed := t.message(queue, "late \x00\xff")
+		delayed.Headers.Set("Empty", "")
+		delayed.Delay = t.briefDelay()
+		t.send(transport, delayed)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
-		t.wantSame(d.Incoming(), late)
+		t.wantSame(d.Incoming(), delayed)
 		if in := d.Incoming(); in.DeliveryCount != 1 {
 			t.fail("the first delivery of a delayed message has DeliveryCount 1: waiting is no delivery", "%d", in.DeliveryCount)
 		} else if in.NativeID == "" {
@@ -121,30 +121,30 @@ var delayCases = []testCase{
 		t.send(transport, t.message(queue, "at once"))
 		plain := r.next()
 		t.complete(plain)
-		late := t.message(queue, "late")
-		late.Delay = t.briefDelay()
-		t.send(transport, late)
+		delayedOut := t.message(queue, "late")
+		delayedOut.Delay = t.briefDelay()
+		t.send(transport, delayedOut)
 		delayed := r.next()
 		t.complete(delayed)
-		from, until := plain.Incoming().EnqueuedAt, delayed.Incoming().EnqueuedAt
-		if from.IsZero() || until.IsZero() {
+		from, end := plain.Incoming().EnqueuedAt, delayed.Incoming().EnqueuedAt
+		if from.IsZero() || end.IsZero() {
 			return
 		}
-		if least := late.Delay - t.caps.DelayPrecision; until.Sub(from) < least {
-			t.fail(fmt.Sprintf("EnqueuedAt is the zero time, or when the message became available: at least %v after that of a message without delay sent before", least), "it is %v after it", until.Sub(from))
+		if minimum := delayedOut.Delay - t.caps.DelayPrecision; end.Sub(from) < minimum {
+			t.fail(fmt.Sprintf("EnqueuedAt is the zero time, or when the message became available: at least %v after that of a message without delay sent before", minimum), "it is %v after it", end.Sub(from))
 		}
 	}},
 	{rule: "C13", title: "no receiver gets a delayed message before it is due", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		late := t.message(queue, "late")
-		late.Delay = 2*t.quietPeriod() + t.briefDelay()
+		delayed := t.message(queue, "late")
+		delayed.Delay = 2*t.quietPeriod() + t.briefDelay()
 		start := time.Now()
-		t.send(transport, late)
-		early := t.contents(queue, 0)
-		if left := time.Until(start.Add(late.Delay)); len(early) > 0 && left > 0 {
+		t.send(transport, delayed)
+		arrived := t.contents(queue, 0)
+		if left := time.Until(start.Add(delayed.Delay)); len(arrived) > 0 && left > 0 {
 			t.stop("a delayed message cannot be received before it is due", "it was, %v early", left)
-		} else if len(early) > 0 {
+		} else if len(arrived) > 0 {
 			return // the machine was slow
 		}
 		r := t.receiver(transport, queue, 1)
@@ -201,9 +201,9 @@ var delayCases = []testCase{
 	{rule: "C13", title: "a delay above MaxDelay is refused before any message is sent", modes: inHighest, needs: []need{delays, longestDelay}, run: func(t *caseT) {
 		transport := t.open()
 		queue := t.queue(transport)
-		for _, beyond := range positive(1, time.Millisecond, time.Second, t.caps.DelayPrecision) {
+		for _, excess := range positive(1, time.Millisecond, time.Second, t.caps.DelayPrecision) {
 			long := t.message(queue, "too long")
-			long.Delay = t.caps.MaxDelay + beyond
+			long.Delay = t.caps.MaxDelay + excess
 			t.wantSendRefused(transport, errors.ErrUnsupported, t.message(queue, "at once"), long)
 		}
 		t.wantLeft(queue, "after Sends with a delay over MaxDelay")
@@ -231,15 +231,15 @@ var delayCases = []testCase{
 	{rule: "C13", title: "the broker keeps a delayed message, not the process that sent it", modes: inHighest, needs: []need{delays}, run: func(t *caseT) {
 		sender := t.open()
 		queue := t.queue(sender)
-		late := t.message(queue, "late")
-		late.Delay = t.briefDelay()
+		delayed := t.message(queue, "late")
+		delayed.Delay = t.briefDelay()
 		start := time.Now()
-		t.send(sender, late)
+		t.send(sender, delayed)
 		t.close(sender)
-		t.sleep(time.Until(start.Add(late.Delay))) // while no transport is connected
+		t.sleep(time.Until(start.Add(delayed.Delay))) // while no transport is connected
 		r := t.receiver(t.open(), queue, 1)
 		d := r.next()
-		t.wantSame(d.Incoming(), late)
+		t.wantSame(d.Incoming(), delayed)
 		t.complete(d)
 		r.close()
 		t.wantLeft(queue, "after the delayed message was received")
@@ -249,29 +249,29 @@ var delayCases = []testCase{
 		queue := t.queue(sender)
 		other := t.open()
 		r := t.receiver(other, queue, 1)
-		late := t.message(queue, "late")
-		late.Delay = t.briefDelay()
+		delayed := t.message(queue, "late")
+		delayed.Delay = t.briefDelay()
 		start := time.Now()
-		t.send(sender, late)
-		due := time.Now().Add(late.Delay)
+		t.send(sender, delayed)
+		due := time.Now().Add(delayed.Delay)
 		t.close(sender)
 		d := r.next()
-		t.wantOnTime("a message whose sender has closed", late.Delay, start.Add(late.Delay), due, time.Now())
+		t.wantOnTime("a message whose sender has closed", delayed.Delay, start.Add(delayed.Delay), due, time.Now())
 		t.complete(d)
 	}},
 	{rule: "C13", title: "messages that are sent with a settlement are delayed", modes: inAtomic, needs: []need{delays}, run: func(t *caseT) {
 		for _, s := range []atomicSettle{completeWith, replaceWith} {
 			f := t.atomicFixture()
 			r := t.receiver(f.transport, f.to, 1)
-			late := t.message(f.to, "late")
-			late.Delay = t.briefDelay()
+			delayed := t.message(f.to, "late")
+			delayed.Delay = t.briefDelay()
 			t.sleep(t.quietPeriod()) // like the time of a handler: the delay does not count from the time of receipt
 			start := time.Now()
-			t.settleWith(s, f.delivery, late)
-			due := time.Now().Add(late.Delay)
+			t.settleWith(s, f.delivery, delayed)
+			due := time.Now().Add(delayed.Delay)
 			d := r.next()
-			t.wantOnTime("a message sent with "+s.name, late.Delay, start.Add(late.Delay), due, time.Now())
-			t.wantSame(d.Incoming(), late)
+			t.wantOnTime("a message sent with "+s.name, delayed.Delay, start.Add(delayed.Delay), due, time.Now())
+			t.wantSame(d.Incoming(), delayed)
 			t.complete(d)
 			r.close()
 			t.wantQueues(f, "after the delayed message was received", nil, nil)
@@ -283,24 +283,24 @@ var delayCases = []testCase{
 		t.send(transport, t.message(queue, "original"))
 		r := t.receiver(transport, queue, 2)
 		d := r.next()
-		late := t.message(queue, "copy")
-		late.ID = d.Incoming().ID // like a delayed retry
-		late.Headers = d.Incoming().Headers
-		late.Delay = t.briefDelay()
+		delayed := t.message(queue, "copy")
+		delayed.ID = d.Incoming().ID // like a delayed retry
+		delayed.Headers = d.Incoming().Headers
+		delayed.Delay = t.briefDelay()
 		start := time.Now()
-		t.send(transport, late)
-		due := time.Now().Add(late.Delay)
+		t.send(transport, delayed)
+		due := time.Now().Add(delayed.Delay)
 		t.complete(d)
-		again := r.next()
-		t.wantOnTime("a copy with the id of a message that was held", late.Delay, start.Add(late.Delay), due, time.Now())
-		t.wantSame(again.Incoming(), late)
-		if first, second := d.Incoming().NativeID, again.Incoming().NativeID; first == second {
+		redelivered := r.next()
+		t.wantOnTime("a copy with the id of a message that was held", delayed.Delay, start.Add(delayed.Delay), due, time.Now())
+		t.wantSame(redelivered.Incoming(), delayed)
+		if first, second := d.Incoming().NativeID, redelivered.Incoming().NativeID; first == second {
 			t.fail("each Send makes a copy with a separate NativeID", "both have %q", first)
 		}
-		if n := again.Incoming().DeliveryCount; n != 1 {
+		if n := redelivered.Incoming().DeliveryCount; n != 1 {
 			t.fail("a copy that was sent has DeliveryCount 1, with any id", "%d", n)
 		}
-		t.complete(again)
+		t.complete(redelivered)
 		r.close()
 		t.wantLeft(queue, "after message and copy were completed")
 	}},
@@ -312,11 +312,11 @@ var delayCases = []testCase{
 		times := make(chan time.Time, 2)
 		s.handle("job", func(_ context.Context, m *core.Message) error {
 			times <- time.Now()
-			later := core.SendOptions{Delay: delay}
-			if err := m.Send(out, jobType.Of([]byte("elsewhere")).With(later)); err != nil {
+			options := core.SendOptions{Delay: delay}
+			if err := m.Send(out, jobType.Of([]byte("elsewhere")).With(options)); err != nil {
 				return err
 			}
-			return m.Send(s.queue, reminderType.Of([]byte("to itself")).With(later))
+			return m.Send(s.queue, reminderType.Of([]byte("to itself")).With(options))
 		})
 		s.handle("reminder", func(context.Context, *core.Message) error {
 			times <- time.Now()
@@ -417,7 +417,7 @@ type dueMessage struct {
 
 // punctualOn is punctual on a queue that also has messages that are due later than all of
 // these.
-func (t *caseT) punctualOn(transport core.Transport, queue string, r *receiver, later []dueMessage, delays ...time.Duration) {
+func (t *caseT) punctualOn(transport core.Transport, queue string, r *receiver, due []dueMessage, delays ...time.Duration) {
 	expected := map[string]dueMessage{}
 	for _, delay := range delays {
 		m := t.message(queue, delay.String())
@@ -432,7 +432,7 @@ func (t *caseT) punctualOn(transport core.Transport, queue string, r *receiver, 
 		e, ok := expected[d.Incoming().ID]
 		if !ok {
 			besides := ""
-			for _, l := range later {
+			for _, l := range due {
 				if l.message.ID == d.Incoming().ID {
 					besides = fmt.Sprintf(", %v before it was due, with a delay of %v", l.earliest.Sub(arrived), l.message.Delay)
 				}

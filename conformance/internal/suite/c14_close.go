@@ -191,8 +191,8 @@ var closeCases = []testCase{
 			t.stop("Address takes a queue's name", "%v", err)
 		}
 		t.close(transport)
-		if again, err := transport.Address(queue); err != nil || again != address {
-			t.fail("Address needs no connection: it is the same after Close", "%q, %v", again, err)
+		if second, err := transport.Address(queue); err != nil || second != address {
+			t.fail("Address needs no connection: it is the same after Close", "%q, %v", second, err)
 		}
 		ctx, cancel := t.withTimeout()
 		defer cancel()
@@ -272,7 +272,7 @@ var closeCases = []testCase{
 		before := t.suite.h.Connections(t)
 		t.useAndClose(t.open(), queue, idle)
 		now := before
-		if !t.eventually(func() bool {
+		if !t.awaitTrue(func() bool {
 			now = t.suite.h.Connections(t)
 			return now <= before
 		}) {
@@ -316,10 +316,10 @@ var closeCases = []testCase{
 			broker.start()
 		})
 		if t.caps.Durable && t.mode != core.TransactionNone {
-			again := newOutageLog()
-			again.drain(t.receiver(t.open(), queue, 8), 2)
-			if len(again.deliveries) != 2 {
-				t.fail("the messages that were in flight and waiting when the transport was closed in an outage are delivered to another", "%d of 2 messages are", len(again.deliveries))
+			second := newOutageLog()
+			second.drain(t.receiver(t.open(), queue, 8), 2)
+			if len(second.deliveries) != 2 {
+				t.fail("the messages that were in flight and waiting when the transport was closed in an outage are delivered to another", "%d of 2 messages are", len(second.deliveries))
 			}
 		}
 	}},
@@ -362,7 +362,7 @@ func (t *caseT) wantReturned(happens func(transport core.Transport, r *receiver)
 	other := t.receiver(second, queue, len(names))
 	began := time.Now()
 	happens(first, r)
-	again := other.takeBodies("unsettled messages go to another receiver", names...)
+	redelivered := other.takeBodies("unsettled messages go to another receiver", names...)
 	if took := time.Since(began); took > limit {
 		t.fail("unsettled messages are released at once", "it came after %v", took)
 	}
@@ -371,8 +371,8 @@ func (t *caseT) wantReturned(happens func(transport core.Transport, r *receiver)
 		if i == 2 && t.caps.NativeDeliveryCount {
 			want = 2
 		}
-		t.countedBeside(fmt.Sprintf("for messages that were %s and released when their receiver closed, which is no failure", name), again[name], want)
-		t.complete(again[name])
+		t.countedBeside(fmt.Sprintf("for messages that were %s and released when their receiver closed, which is no failure", name), redelivered[name], want)
+		t.complete(redelivered[name])
 	}
 	other.close()
 	t.wantLeft(queue, "after all were completed by another receiver")
@@ -401,7 +401,7 @@ func (t *caseT) leavesNoGoroutine(after string, use func()) {
 	use()
 	t.labelTransport("")
 	left := ""
-	if !t.eventually(func() bool {
+	if !t.awaitTrue(func() bool {
 		left = labelledGoroutines(transportLabel, label)
 		return left == ""
 	}) {
@@ -477,7 +477,7 @@ func closeInFullWork(t *caseT) {
 
 // accountFor checks that each message is where it has to be.
 func (t *caseT) accountFor(due []string, refused, completed, remaining *counter) {
-	var lost, twice, unsent []string
+	var lost, duplicates, unsent []string
 	for _, body := range due {
 		if remaining.get(body) == 0 {
 			lost = append(lost, body)
@@ -485,21 +485,21 @@ func (t *caseT) accountFor(due []string, refused, completed, remaining *counter)
 	}
 	for body, n := range remaining.counts() {
 		if n+completed.get(body) > 1 {
-			twice = append(twice, body)
+			duplicates = append(duplicates, body)
 		}
 		if refused.get(body) > 0 {
 			unsent = append(unsent, body)
 		}
 	}
-	for _, list := range [][]string{lost, twice, unsent} {
+	for _, list := range [][]string{lost, duplicates, unsent} {
 		slices.Sort(list)
 	}
 	if len(lost) > 0 {
 		t.fail("each message that Send accepted, and for which Complete was not called, is in the queue after its transport was closed", "not in the queue after %v: lost, or still locked by the closed receiver: %s", t.timeout(), sample(lost))
 	}
 	// An unconfirmed settlement may be lost with its connection.
-	if len(twice) > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
-		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", sample(twice))
+	if len(duplicates) > 0 && t.caps.ConfirmsSettlement && !t.caps.MayDuplicate {
+		t.fail("no message is in the queue that was completed, after its transport was closed", "these are: %s", sample(duplicates))
 	}
 	if len(unsent) > 0 {
 		t.fail(refusedStays+", also when the transport is closed at the same time", "%s arrived%s", sample(unsent), sayUnknown)

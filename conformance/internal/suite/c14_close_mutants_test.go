@@ -21,16 +21,16 @@ func receivingClosed(change func(ctx context.Context, err error) error) changes 
 	}}
 }
 
-// onceOnly lets the first call for each key pass, and answers the others.
-func onceOnly[K comparable](others func() error) func(key K, next func() error) error {
+// firstCall lets the first call for each key pass, and answers the others.
+func firstCall[K comparable](others func() error) func(key K, next func() error) error {
 	var mu sync.Mutex
 	called := map[K]bool{}
 	return func(key K, next func() error) error {
 		mu.Lock()
-		again := called[key]
+		repeated := called[key]
 		called[key] = true
 		mu.Unlock()
-		if again {
+		if repeated {
 			return others()
 		}
 		return next()
@@ -93,7 +93,7 @@ var closeMutants = []mutant{
 		})
 	}},
 	{rule: "C14", name: "ends one call of Receive when its receiver is closed", breaks: func() changes {
-		first := onceOnly[string](func() error { return nil })
+		first := firstCall[string](func() error { return nil })
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			n, err := next(ctx, dst)
 			if !errors.Is(err, core.ErrClosed) {
@@ -115,8 +115,8 @@ var closeMutants = []mutant{
 		return changes{closeReceiver: func(*brokenReceiver, func() error) error { return nil }}
 	}},
 	{rule: "C14", name: "cannot close a receiver again", breaks: func() changes {
-		once := onceOnly[*brokenReceiver](func() error { return core.ErrClosed })
-		return changes{closeReceiver: once}
+		first := firstCall[*brokenReceiver](func() error { return core.ErrClosed })
+		return changes{closeReceiver: first}
 	}},
 	{rule: "C14", name: "closes the channel that all receivers of a transport share", breaks: func() changes {
 		var open openOnes[*brokenReceiver]
@@ -169,10 +169,10 @@ var closeMutants = []mutant{
 		c.receive, c.open, c.maxInFlight = p.changes().receive, p.changes().open, p.changes().maxInFlight
 		c.closeReceiver = func(r *brokenReceiver, next func() error) error {
 			p.mu.Lock()
-			ahead := len(p.kept[r])
+			prefetched := len(p.kept[r])
 			p.mu.Unlock()
 			all := held.all(r)
-			for _, d := range all[len(all)-ahead:] {
+			for _, d := range all[len(all)-prefetched:] {
 				_ = d.Complete(ctxBackground)
 			}
 			return next()
@@ -217,8 +217,8 @@ var closeMutants = []mutant{
 		}}
 	}},
 	{rule: "C14", name: "cannot be closed again", breaks: func() changes {
-		once := onceOnly[*brokenTransport](func() error { return core.ErrClosed })
-		return changes{close: once}
+		first := firstCall[*brokenTransport](func() error { return core.ErrClosed })
+		return changes{close: first}
 	}},
 	{rule: "C14", name: "shares one connection among all transports, and closes it", breaks: func() changes {
 		var open openOnes[*brokenTransport]

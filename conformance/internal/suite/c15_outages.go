@@ -109,26 +109,26 @@ var outageCases = []testCase{
 		t.await(fmt.Sprintf("the observers of %d instances are told when they try to connect again (RetryIn)", instances), func() bool {
 			return !slices.ContainsFunc(observers, func(told *connectionLog) bool { return len(pauses(told)) == 0 })
 		})
-		const enough = 5 * time.Second // no case needs a longer pause
+		const maxPause = 5 * time.Second // no case needs a longer pause
 		t.await(fmt.Sprintf("the observers of %d instances are told of one attempt to connect after the other", instances), func() bool {
 			return !slices.ContainsFunc(observers, func(told *connectionLog) bool {
 				list := pauses(told)
-				return len(list) < 5 && list[len(list)-1] < enough
+				return len(list) < 5 && list[len(list)-1] < maxPause
 			})
 		})
 		first := map[time.Duration]bool{}
-		var early, late time.Duration
+		var firstPause, lastPause time.Duration
 		for _, told := range observers {
 			list := pauses(told)
 			first[list[0]] = true
-			early, late = early+list[0]/instances, late+list[min(len(list), 5)-1]/instances
-			most := 20 + int(20*time.Since(start).Seconds())
-			if n := len(told.outages(0)); n > most {
-				t.stop(fmt.Sprintf("attempts to connect are further and further apart: at most %d in %v", most, time.Since(start)), "%d", n)
+			firstPause, lastPause = firstPause+list[0]/instances, lastPause+list[min(len(list), 5)-1]/instances
+			limit := 20 + int(20*time.Since(start).Seconds())
+			if n := len(told.outages(0)); n > limit {
+				t.stop(fmt.Sprintf("attempts to connect are further and further apart: at most %d in %v", limit, time.Since(start)), "%d", n)
 			}
 		}
-		if late < 2*early && late < enough {
-			t.fail("the pauses between attempts to connect become longer, so that a broker that starts is not overrun: the fifth is twice as long as the first at least, on the average of the instances", "the first is %v, the fifth %v", early, late)
+		if lastPause < 2*firstPause && lastPause < maxPause {
+			t.fail("the pauses between attempts to connect become longer, so that a broker that starts is not overrun: the fifth is twice as long as the first at least, on the average of the instances", "the first is %v, the fifth %v", firstPause, lastPause)
 		}
 		if len(first) == 1 {
 			t.fail("the pauses between attempts to connect have jitter, so that many instances do not all come at once", "the first pause of %d instances is %v for each", instances, pauses(observers[0])[0])
@@ -170,11 +170,11 @@ var outageCases = []testCase{
 				delete(seen.done, string(d.Incoming().Body))
 			}
 		}
-		late := t.messages(queue, 2)
-		for i := range late {
-			late[i].Body = fmt.Appendf(nil, "late %d", i)
+		delayed := t.messages(queue, 2)
+		for i := range delayed {
+			delayed[i].Body = fmt.Appendf(nil, "late %d", i)
 		}
-		t.sendEventually(transport, late...)
+		t.sendEventually(transport, delayed...)
 		select {
 		case got := <-received:
 			if got.err != nil {
@@ -187,9 +187,9 @@ var outageCases = []testCase{
 		case <-time.After(t.redeliveryTimeout()):
 			t.stop("Receive goes on after a partition of the network", "it has not returned after %v", t.redeliveryTimeout())
 		}
-		seen.drain(r, total+len(late))
-		if done := len(seen.done); done != total+len(late) {
-			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut, and those whose lock was lost are redelivered", total+len(late)), "%d were not", total+len(late)-done)
+		seen.drain(r, total+len(delayed))
+		if done := len(seen.done); done != total+len(delayed) {
+			t.fail(fmt.Sprintf("all %d messages are delivered although the network was cut, and those whose lock was lost are redelivered", total+len(delayed)), "%d were not", total+len(delayed)-done)
 		}
 	}},
 	{rule: "C15", title: "OpenReceiver and Check end with their context in an outage", modes: inHighest, exclusive: true, needs: []need{outages}, run: func(t *caseT) {
@@ -426,8 +426,8 @@ var outageCases = []testCase{
 		// A fetch that was in progress may lock the messages that it finds until their
 		// locks end, which may take long. So this message is sent again and again.
 		t.sendEach(other, queue, "in the outage")
-		again := time.NewTicker(t.timeout() / 20)
-		defer again.Stop()
+		ticker := time.NewTicker(t.timeout() / 20)
+		defer ticker.Stop()
 		limit := time.NewTimer(t.timeout())
 		defer limit.Stop()
 		for arrived := false; !arrived; {
@@ -442,7 +442,7 @@ var outageCases = []testCase{
 				if !arrived {
 					received = r.receiveInBackground()
 				}
-			case <-again.C:
+			case <-ticker.C:
 				t.sendEach(other, queue, "in the outage")
 			case <-limit.C:
 				t.stop(expected, "it has received no message that was sent afterwards within %v", t.timeout())

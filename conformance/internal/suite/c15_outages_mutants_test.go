@@ -115,7 +115,7 @@ var outageMutants = []mutant{
 	{rule: "C15", name: "returns an outage from Receive", onServer: true, breaks: func() changes {
 		return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 			lost := r.transport.base.(*remote).lost()
-			until, cancel := context.WithCancel(ctx)
+			limited, cancel := context.WithCancel(ctx)
 			defer cancel()
 			watched := make(chan struct{})
 			go func() {
@@ -123,10 +123,10 @@ var outageMutants = []mutant{
 				select {
 				case <-lost:
 					cancel()
-				case <-until.Done():
+				case <-limited.Done():
 				}
 			}()
-			n, err := next(until, dst)
+			n, err := next(limited, dst)
 			cancel()
 			<-watched
 			if err != nil && ctx.Err() == nil && !errors.Is(err, core.ErrClosed) {

@@ -68,7 +68,7 @@ func compete(t *caseT) {
 	t.sendEach(first, queue, names...)
 	ctx, cancel := t.withTimeout()
 	defer cancel()
-	c := &contention{t: t, enough: messages, done: cancel, held: map[string]core.Delivery{}}
+	c := &contention{t: t, target: messages, done: cancel, held: map[string]core.Delivery{}}
 	var working sync.WaitGroup
 	for _, transport := range []core.Transport{first, t.open()} {
 		for range 2 {
@@ -86,7 +86,7 @@ func compete(t *caseT) {
 // contention records the holder of each message, and the completed messages.
 type contention struct {
 	t         *caseT
-	enough    int64
+	target    int64
 	done      func()
 	completed counter
 	different atomic.Int64
@@ -125,7 +125,7 @@ func (c *contention) acquire(d core.Delivery) {
 	defer c.mu.Unlock()
 	id := d.Incoming().NativeID
 	if other := c.held[id]; other != nil && !c.t.caps.MayDuplicate {
-		if until := other.LockedUntil(); until.IsZero() || time.Now().Before(until) {
+		if lockedUntil := other.LockedUntil(); lockedUntil.IsZero() || time.Now().Before(lockedUntil) {
 			c.t.fail("a message that one receiver holds is delivered to no other", "%q, with NativeID %q, was delivered a second time", d.Incoming().Body, id)
 		}
 	}
@@ -151,7 +151,7 @@ func (c *contention) settle(d core.Delivery, failed bool) {
 	err := d.Complete(ctx)
 	switch body := string(d.Incoming().Body); {
 	case err == nil:
-		if c.completed.add(body) == 1 && c.different.Add(1) == c.enough {
+		if c.completed.add(body) == 1 && c.different.Add(1) == c.target {
 			c.done()
 		}
 	case !lockEnded(d, err):

@@ -18,8 +18,8 @@ var lockCases = []testCase{
 		t.sendEach(transport, queue, "renewed")
 		d := t.receiver(transport, queue, 1).next()
 		t.needLock(d)
-		until := d.LockedUntil()
-		left := time.Until(until)
+		lockedUntil := d.LockedUntil()
+		left := time.Until(lockedUntil)
 		if left <= 0 {
 			t.stop("LockedUntil is in the future when a message is delivered", "it was %v ago", -left)
 		}
@@ -28,13 +28,13 @@ var lockCases = []testCase{
 			t.renew(d)
 			now := d.LockedUntil()
 			// Some brokers store whole seconds.
-			if now.Before(until) {
-				t.fail("Renew never moves LockedUntil back", "by %v", until.Sub(now))
+			if now.Before(lockedUntil) {
+				t.fail("Renew never moves LockedUntil back", "by %v", lockedUntil.Sub(now))
 			}
-			until = now
+			lockedUntil = now
 		}
-		if gained := time.Until(until) - left*2/5; gained <= 0 {
-			t.fail(fmt.Sprintf("after three times Renew over %v the lock, which held for %v, ends later than it did at first", left*3/5, left), "it ends in %v", time.Until(until))
+		if gained := time.Until(lockedUntil) - left*2/5; gained <= 0 {
+			t.fail(fmt.Sprintf("after three times Renew over %v the lock, which held for %v, ends later than it did at first", left*3/5, left), "it ends in %v", time.Until(lockedUntil))
 		}
 		t.complete(d)
 		t.wantLeft(queue, "after it was completed")
@@ -78,10 +78,10 @@ var lockCases = []testCase{
 		t.needLock(d)
 		r.SetMaxInFlight(0)
 		other.SetMaxInFlight(1)
-		until := d.LockedUntil()
-		again := other.wantAfterLock(until)
+		lockedUntil := d.LockedUntil()
+		redelivered := other.wantAfterLock(lockedUntil)
 		t.lostFor(d, "after the message went to another receiver")
-		t.complete(again)
+		t.complete(redelivered)
 		t.wantLeft(queue, "after the other receiver completed it")
 	}},
 	{rule: "C17", title: "a lock that was renewed once is lost at its new end", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
@@ -97,9 +97,9 @@ var lockCases = []testCase{
 		other.SetMaxInFlight(1)
 		t.sleep(time.Until(d.LockedUntil()) / 2)
 		t.renew(d)
-		again := other.wantAfterLock(d.LockedUntil())
+		redelivered := other.wantAfterLock(d.LockedUntil())
 		t.lostFor(d, "after the message went to another receiver")
-		t.complete(again)
+		t.complete(redelivered)
 		t.wantLeft(queue, "after the other receiver completed it")
 	}},
 	{rule: "C17", title: "a lock that has ended cannot be renewed", modes: withRedelivery, needs: []need{locks}, shortLocks: true, run: func(t *caseT) {
@@ -153,11 +153,11 @@ var lockCases = []testCase{
 		r := t.receiver(transport, queue, 8)
 		ways := t.waysToSettle(t.queue(transport))
 		for round := range 3 {
-			var names, back []string
+			var names, redelivered []string
 			for _, way := range ways {
 				name := fmt.Sprintf("%s in round %d", way.name, round)
 				if names = append(names, name); !way.consumes {
-					back = append(back, name)
+					redelivered = append(redelivered, name)
 				}
 			}
 			t.sendEach(transport, queue, names...)
@@ -165,7 +165,7 @@ var lockCases = []testCase{
 			for i, way := range ways {
 				t.settleWhileRenewing(way, held[names[i]])
 			}
-			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", back...) {
+			for _, d := range r.takeBodies("abandoned and released messages are redelivered, and no others", redelivered...) {
 				t.complete(d)
 			}
 		}

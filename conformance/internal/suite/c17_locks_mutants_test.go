@@ -24,17 +24,17 @@ var lockMutants = []mutant{
 	{rule: "C17", name: "says when a lock began instead of when it ends", config: withLocks, breaks: func() changes { return claiming(-withLocks.LockDuration) }},
 	{rule: "C17", name: "renews without asking the broker", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
-		until := map[*brokenDelivery]time.Time{}
+		ends := map[*brokenDelivery]time.Time{}
 		c := renewing(func(d *brokenDelivery, _ func() error) error {
 			mu.Lock()
 			defer mu.Unlock()
-			until[d] = time.Now().Add(withLocks.LockDuration)
+			ends[d] = time.Now().Add(withLocks.LockDuration)
 			return nil
 		})
 		c.lockedUntil = func(d *brokenDelivery, next func() time.Time) time.Time {
 			mu.Lock()
 			defer mu.Unlock()
-			if renewed := until[d]; !renewed.IsZero() {
+			if renewed := ends[d]; !renewed.IsZero() {
 				return renewed
 			}
 			return next()
@@ -63,17 +63,17 @@ var lockMutants = []mutant{
 		}},
 	{rule: "C17", name: "renews for a moment only", config: withLocks, breaks: func() changes {
 		var mu sync.Mutex
-		until := map[*brokenDelivery]time.Time{}
+		ends := map[*brokenDelivery]time.Time{}
 		c := renewing(func(d *brokenDelivery, next func() error) error {
 			mu.Lock()
 			defer mu.Unlock()
-			until[d] = time.Now().Add(withLocks.LockDuration / 3)
+			ends[d] = time.Now().Add(withLocks.LockDuration / 3)
 			return next()
 		})
 		c.lockedUntil = func(d *brokenDelivery, next func() time.Time) time.Time {
 			mu.Lock()
 			defer mu.Unlock()
-			if renewed := until[d]; !renewed.IsZero() {
+			if renewed := ends[d]; !renewed.IsZero() {
 				return renewed
 			}
 			return next()
@@ -109,13 +109,13 @@ var lockMutants = []mutant{
 		return renewing(func(d *brokenDelivery, next func() error) error {
 			err := next()
 			times := 0
-			var again func()
-			again = func() {
+			var repeat func()
+			repeat = func() {
 				if times++; times < 20 && d.Delivery.Renew(ctxBackground) == nil {
-					time.AfterFunc(6*time.Second, again)
+					time.AfterFunc(6*time.Second, repeat)
 				}
 			}
-			time.AfterFunc(6*time.Second, again)
+			time.AfterFunc(6*time.Second, repeat)
 			return err
 		})
 	}},

@@ -17,32 +17,32 @@ var provisionCases = []testCase{
 		queue := t.queue(transport)
 		_, err := transport.Address("")
 		t.wantNameError("Address", err, "queue", "", 0)
-		if most := t.caps.MaxQueueName; most > 0 {
-			long := strings.Repeat("q", most)
+		if limit := t.caps.MaxQueueName; limit > 0 {
+			long := strings.Repeat("q", limit)
 			if _, err := transport.Address(long); err != nil {
-				t.fail(fmt.Sprintf("a queue may have a name of MaxQueueName, %d", most), "%v", err)
+				t.fail(fmt.Sprintf("a queue may have a name of MaxQueueName, %d", limit), "%v", err)
 			}
 			_, err := transport.Address(long + "q")
-			t.wantNameError("Address", err, "queue", long+"q", most)
-			t.wantNameError("Send", t.trySend(transport, t.message(long+"q", "lost")), "queue", long+"q", most)
+			t.wantNameError("Address", err, "queue", long+"q", limit)
+			t.wantNameError("Send", t.trySend(transport, t.message(long+"q", "lost")), "queue", long+"q", limit)
 		}
 		subscriber, ok := transport.(core.Subscriber)
 		if !ok || !t.caps.PublishSubscribe {
 			return
 		}
 		t.wantNameError("CheckTopic", subscriber.CheckTopic(""), "topic", "", 0)
-		if most := t.caps.MaxTopicName; most > 0 {
-			long := strings.Repeat("t", most)
+		if limit := t.caps.MaxTopicName; limit > 0 {
+			long := strings.Repeat("t", limit)
 			if err := subscriber.CheckTopic(long); err != nil {
-				t.fail(fmt.Sprintf("a topic may have a name of MaxTopicName, %d", most), "%v", err)
+				t.fail(fmt.Sprintf("a topic may have a name of MaxTopicName, %d", limit), "%v", err)
 			}
-			t.wantNameError("CheckTopic", subscriber.CheckTopic(long+"t"), "topic", long+"t", most)
+			t.wantNameError("CheckTopic", subscriber.CheckTopic(long+"t"), "topic", long+"t", limit)
 			event := t.event("lost")
 			event.Topic = long + "t"
-			t.wantNameError("Send", t.trySend(transport, event), "topic", long+"t", most)
+			t.wantNameError("Send", t.trySend(transport, event), "topic", long+"t", limit)
 			ctx, cancel := t.withTimeout()
 			defer cancel()
-			t.wantNameError("Subscribe", subscriber.Subscribe(ctx, queue, long+"t"), "topic", long+"t", most)
+			t.wantNameError("Subscribe", subscriber.Subscribe(ctx, queue, long+"t"), "topic", long+"t", limit)
 		}
 	}},
 	{rule: "C18", title: "a queue that was created can be used at once, by every instance", modes: inHighest, needs: []need{provisioning}, run: func(t *caseT) {
@@ -108,24 +108,24 @@ var provisionCases = []testCase{
 		t.provision(transport, queue)
 		r := t.receiver(transport, queue, 4)
 		instance := t.open().(core.Provisioner)
-		stop, again := make(chan struct{}), make(chan error, 1)
+		stop, second := make(chan struct{}), make(chan error, 1)
 		first := make(chan struct{}) // closed when Provision has returned for the first time
 		t.goGuarded(func() {
-			once := sync.OnceFunc(func() { close(first) })
-			defer once()
-			defer close(again)
+			started := sync.OnceFunc(func() { close(first) })
+			defer started()
+			defer close(second)
 			for pause := time.Millisecond; ; pause = min(pause*9/8, t.quietPeriod()) {
 				ctx, cancel := t.withTimeout()
 				err := instance.Provision(ctx, core.Topology{InputQueue: queue, Queues: []string{queue}})
 				cancel()
 				if err != nil {
-					again <- err
+					second <- err
 					return
 				}
-				once()
+				started()
 				select {
 				case <-stop:
-					again <- nil
+					second <- nil
 					return
 				case <-t.ctx.Done():
 					return
@@ -144,7 +144,7 @@ var provisionCases = []testCase{
 			t.complete(d)
 		}
 		close(stop)
-		if err := <-again; err != nil {
+		if err := <-second; err != nil {
 			t.fail("Provision of a queue that is in use returns nil", "%v", err)
 		}
 		if len(arrived) != n {
@@ -318,9 +318,9 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 		queues = append(queues, name)
 		out = append(out, t.message(name, "to "+name))
 		if t.caps.DelayedDelivery {
-			late := t.message(name, "late to "+name)
-			late.Delay = t.briefDelay()
-			out = append(out, late)
+			delayed := t.message(name, "late to "+name)
+			delayed.Delay = t.briefDelay()
+			out = append(out, delayed)
 		}
 	}
 	if len(queues) < 2 {
@@ -343,13 +343,13 @@ func (t *caseT) separateQueues(similar func(name string) []string) {
 
 // wantNameError checks the error of a method that was given a name which the broker does not
 // accept.
-func (t *caseT) wantNameError(method string, err error, kind, name string, most int) {
+func (t *caseT) wantNameError(method string, err error, kind, name string, limit int) {
 	bad, ok := errors.AsType[*core.NameError](err)
-	expected := fmt.Sprintf("%s of the %s %.60q returns a permanent *core.NameError that names it, with the Max %d", method, kind, name, most)
+	expected := fmt.Sprintf("%s of the %s %.60q returns a permanent *core.NameError that names it, with the Max %d", method, kind, name, limit)
 	switch {
 	case !ok || !core.IsPermanent(err):
 		t.fail(expected, "%v", err)
-	case bad.Kind != kind || bad.Name != name || bad.Max != most || bad.Reason == "":
+	case bad.Kind != kind || bad.Name != name || bad.Max != limit || bad.Reason == "":
 		t.fail(expected, "%+v", *bad)
 	}
 }

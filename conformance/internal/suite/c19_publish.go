@@ -287,15 +287,15 @@ var publishCases = []testCase{
 		second.run()
 		t.sleep(t.caps.SubscriptionDelay)
 		second.end()
-		early := t.publish(transport, topic, "early", 2)
+		before := t.publish(transport, topic, "early", 2)
 		t.awaitCount("events handled by the instance that still runs", 2, firstEvents.messages)
 		first.end()
-		late := t.publish(transport, topic, "late", 2)
+		after := t.publish(transport, topic, "late", 2)
 		t.wantSteady("the number of events handled by an endpoint that is stopped", 2, firstEvents.messages)
 		second.run()
 		t.awaitCount("events that were published while no instance ran, and are handled when one runs again", 2, secondEvents.messages)
 		second.end()
-		t.wantOnce(append(early, late...), firstEvents, secondEvents)
+		t.wantOnce(append(before, after...), firstEvents, secondEvents)
 		t.wantLeft(first.queue, "after all was handled")
 	}},
 	{rule: "C19", title: "a subscription survives a restart of the broker", modes: inHighest, exclusive: true, needs: []need{brokerControl, durable, publishing}, run: func(t *caseT) {

@@ -402,9 +402,9 @@ var publishMutants = []mutant{
 				for _, o := range out {
 					seen := map[string]bool{}
 					for _, queue := range subscriptions[o.Topic] {
-						if again := o; seen[queue] {
-							again.Topic, again.Queue = "", queue
-							out = append(out, again)
+						if copied := o; seen[queue] {
+							copied.Topic, copied.Queue = "", queue
+							out = append(out, copied)
 						}
 						seen[queue] = true
 					}

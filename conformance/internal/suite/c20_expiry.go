@@ -141,8 +141,8 @@ var expiryCases = []testCase{
 	}},
 	{rule: "C20", title: "an expired message is not redelivered", modes: withRedelivery, needs: []need{expiry}, run: func(t *caseT) {
 		for _, c := range []struct {
-			name     string
-			giveBack func(r *receiver, d core.Delivery)
+			name   string
+			settle func(r *receiver, d core.Delivery)
 		}{
 			{"Abandon", func(_ *receiver, d core.Delivery) { t.abandon(d) }},
 			{"Release", func(_ *receiver, d core.Delivery) { t.release(d) }},
@@ -151,12 +151,12 @@ var expiryCases = []testCase{
 			transport := t.open()
 			queue := t.queue(transport)
 			r := t.receiver(transport, queue, 1)
-			d, late := t.takeBrief(transport, queue, r)
-			if late {
+			d, tooLate := t.takeBrief(transport, queue, r)
+			if tooLate {
 				return
 			}
 			t.expire()
-			c.giveBack(r, d)
+			c.settle(r, d)
 			r.close()
 			t.wantLeft(queue, "after "+c.name+" of a message whose time had passed")
 		}
@@ -173,8 +173,8 @@ var expiryCases = []testCase{
 		d := r.next()
 		t.wantSame(d.Incoming(), m)
 		t.complete(d)
-		brief, late := t.takeBrief(transport, queue, r)
-		if late {
+		brief, tooLate := t.takeBrief(transport, queue, r)
+		if tooLate {
 			return
 		}
 		t.abandon(brief)
@@ -186,8 +186,8 @@ var expiryCases = []testCase{
 		transport := t.open()
 		queue := t.queue(transport)
 		r := t.receiver(transport, queue, 1)
-		d, late := t.takeBrief(transport, queue, r)
-		if late {
+		d, tooLate := t.takeBrief(transport, queue, r)
+		if tooLate {
 			return
 		}
 		t.expire()
@@ -316,8 +316,8 @@ func (t *caseT) brief(queue, body string) core.Outgoing {
 func (t *caseT) expire() { t.sleep(briefTime + 50*time.Millisecond) }
 
 // takeBrief receives a brief message. If that takes longer than the message lives, the
-// case cannot decide anything, and takeBrief returns late.
-func (t *caseT) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, late bool) {
+// case cannot decide anything, and takeBrief returns tooLate.
+func (t *caseT) takeBrief(transport core.Transport, queue string, r *receiver) (d core.Delivery, tooLate bool) {
 	for range 3 {
 		t.send(transport, t.brief(queue, "brief"))
 		if got := r.takeOne(briefTime); got != nil {

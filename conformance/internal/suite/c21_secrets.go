@@ -218,23 +218,23 @@ func secretsInOutage(t *caseT) {
 }
 
 // tellsNoSecret checks an error, and all errors that it wraps.
-func (t *caseT) tellsNoSecret(who string, err error) {
+func (t *caseT) tellsNoSecret(subject string, err error) {
 	if err == nil {
 		return
 	}
-	who = "the error of " + who
-	t.showsNoSecret(who, fmt.Sprintf("%v\n%+v", err, err))
+	subject = "the error of " + subject
+	t.showsNoSecret(subject, fmt.Sprintf("%v\n%+v", err, err))
 	if sent, ok := err.(*core.SendError); ok { //nolint:errorlint // the wrapped errors are checked next
 		for _, r := range sent.Results {
-			t.showsNoSecret(who, r.To)
+			t.showsNoSecret(subject, r.To)
 		}
 	}
 	switch wrapping := err.(type) { //nolint:errorlint // this walks the tree itself
 	case interface{ Unwrap() error }:
-		t.tellsNoSecret(who, wrapping.Unwrap())
+		t.tellsNoSecret(subject, wrapping.Unwrap())
 	case interface{ Unwrap() []error }:
 		for _, e := range wrapping.Unwrap() {
-			t.tellsNoSecret(who, e)
+			t.tellsNoSecret(subject, e)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (t *caseT) tellsNoSecret(who string, err error) {
 // printsNoSecret prints a value in every way. For a type without its own method, fmt
 // reads all fields, and with %s also the values that they point to. That is safe only if
 // the value is not in use any more: alone is then true.
-func (t *caseT) printsNoSecret(what string, value any, alone bool) {
+func (t *caseT) printsNoSecret(subject string, value any, alone bool) {
 	_, _ = time.Now().Zone() // loads the local time zone, which every time points to, before fmt reads it
 	for _, verb := range []string{"%v", "%+v", "%s", "%#v"} {
 		var prints bool
@@ -256,7 +256,7 @@ func (t *caseT) printsNoSecret(what string, value any, alone bool) {
 			prints = prints || verb != "%#v"
 		}
 		if alone || prints {
-			t.showsNoSecret(fmt.Sprintf("fmt's %s of %s", verb, what), fmt.Sprintf(verb, value))
+			t.showsNoSecret(fmt.Sprintf("fmt's %s of %s", verb, subject), fmt.Sprintf(verb, value))
 		}
 	}
 }

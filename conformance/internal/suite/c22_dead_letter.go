@@ -204,12 +204,12 @@ var deadLetterCases = []testCase{
 		reason, description := strings.Repeat("reason ✓ ", 400), strings.Repeat("description ✓ ", 300) // about 4 KiB each
 		t.deadLetter(r.next(), reason, description)
 		r.close()
-		const least = 128
+		const limit = 128
 		dead := t.wantDeadLetters(queue, 1)[0]
-		if !utf8.ValidString(dead.Reason) || len(dead.Reason) < least || !strings.HasPrefix(dead.Reason, reason[:least]) {
+		if !utf8.ValidString(dead.Reason) || len(dead.Reason) < limit || !strings.HasPrefix(dead.Reason, reason[:limit]) {
 			t.fail(fmt.Sprintf("of a reason of %d bytes the beginning is kept, as UTF-8", len(reason)), "%s", excerpt([]byte(dead.Reason)))
 		}
-		if !utf8.ValidString(dead.Description) || len(dead.Description) < least || !strings.HasPrefix(dead.Description, description[:least]) {
+		if !utf8.ValidString(dead.Description) || len(dead.Description) < limit || !strings.HasPrefix(dead.Description, description[:limit]) {
 			t.fail(fmt.Sprintf("of a description of %d bytes the beginning is kept, as UTF-8", len(description)), "%s", excerpt([]byte(dead.Description)))
 		}
 	}},
@@ -318,9 +318,9 @@ func (t *caseT) deadLetter(d core.Delivery, reason, description string) {
 	}
 }
 
-func (t *caseT) settledBefore(what string, err error) {
+func (t *caseT) settledBefore(subject string, err error) {
 	if !errors.Is(err, core.ErrSettled) {
-		t.fail(what+" returns core.ErrSettled", "%v", err)
+		t.fail(subject+" returns core.ErrSettled", "%v", err)
 	}
 }
 

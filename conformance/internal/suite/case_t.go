@@ -38,13 +38,13 @@ type caseT struct {
 
 	log endpointLog
 
-	mu       sync.Mutex
-	result   *Result
-	sealed   bool
-	cleanups []func()
-	cleanAll bool // all cleanups have run
-	late     string
-	renewing []core.Delivery // deliveries whose locks are being renewed
+	mu        sync.Mutex
+	result    *Result
+	sealed    bool
+	cleanups  []func()
+	cleanAll  bool // all cleanups have run
+	lateError string
+	renewing  []core.Delivery // deliveries whose locks are being renewed
 
 	lastActive atomic.Pointer[time.Time]
 	lateReads  atomic.Int64 // deliveries that readers of queues completed too late
@@ -120,11 +120,11 @@ func (t *caseT) measure(name string, value float64) {
 
 // seal ends the case, and returns a description of the operation that it was too late
 // for.
-func (t *caseT) seal() (late string) {
+func (t *caseT) seal() (lateError string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.sealed = true
-	return t.late
+	return t.lateError
 }
 
 func (t *caseT) cleanUp() {
@@ -267,14 +267,14 @@ func (t *caseT) withTimeout() (context.Context, context.CancelFunc) {
 }
 
 // await waits until is returns true, and stops the case if that takes too long.
-func (t *caseT) await(what string, is func() bool) {
-	if !t.eventually(is) {
-		t.stop(what, "it is not so after %v%s", t.timeout(), t.log.told())
+func (t *caseT) await(subject string, is func() bool) {
+	if !t.awaitTrue(is) {
+		t.stop(subject, "it is not so after %v%s", t.timeout(), t.log.told())
 	}
 }
 
-// eventually waits until is returns true, and reports whether it did so in time.
-func (t *caseT) eventually(is func() bool) bool {
+// awaitTrue waits until is returns true, and reports whether it did so in time.
+func (t *caseT) awaitTrue(is func() bool) bool {
 	deadline := time.Now().Add(t.timeout())
 	for pause := time.Millisecond; !is(); pause = min(2*pause, max(t.quietPeriod()/6, time.Millisecond)) {
 		if time.Now().After(deadline) || t.ctx.Err() != nil {

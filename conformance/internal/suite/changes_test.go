@@ -134,10 +134,10 @@ func outgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 }
 
 // settling carries another settlement out than was asked for.
-func settling(asked string, instead func(d *brokenDelivery) error) changes {
+func settling(asked string, replacement func(d *brokenDelivery) error) changes {
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
 		if operation == asked {
-			return instead(d)
+			return replacement(d)
 		}
 		return next()
 	}}
@@ -240,10 +240,10 @@ func answering(change func(d *brokenDelivery, operation string, err error) error
 	}}
 }
 
-// instead answers one error of all settlements with another, or with success.
-func instead(of, with error) changes {
+// replaceErr answers one error of all settlements with another, or with success.
+func replaceErr(replaced, with error) changes {
 	return answering(func(_ *brokenDelivery, operation string, err error) error {
-		if errors.Is(err, of) && operation != "Renew" && operation != "Reset" {
+		if errors.Is(err, replaced) && operation != "Renew" && operation != "Reset" {
 			return with
 		}
 		return err

@@ -49,15 +49,15 @@ func Main(m *testing.M, open func() (core.Transport, error), before ...func()) {
 	m.Run()
 }
 
-// leastParallel is the number of tests that run at a time on machines with few cores.
-const leastParallel = 16
+// minParallel is the number of tests that run at a time on machines with few cores.
+const minParallel = 16
 
 // runMoreInParallel sets -parallel if the flag was not given.
 func runMoreInParallel() {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given && runtime.GOMAXPROCS(0) < leastParallel {
-		_ = flag.Set("test.parallel", strconv.Itoa(leastParallel))
+	if !given && runtime.GOMAXPROCS(0) < minParallel {
+		_ = flag.Set("test.parallel", strconv.Itoa(minParallel))
 	}
 }
 

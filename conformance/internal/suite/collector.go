@@ -224,20 +224,20 @@ func (t *caseT) arriveUnchanged(transport core.Transport, queue string, sent ...
 
 // wantCompletedOnce checks the messages that several receivers have completed.
 func (t *caseT) wantCompletedOnce(names []string, completed *counter, queue string) {
-	var missing, twice []string
+	var missing, duplicates []string
 	for _, name := range names {
 		switch n := completed.get(name); {
 		case n == 0:
 			missing = append(missing, name)
 		case n > 1 && !t.caps.MayDuplicate:
-			twice = append(twice, name)
+			duplicates = append(duplicates, name)
 		}
 	}
 	if len(missing) > 0 {
 		t.fail(fmt.Sprintf("each of %d messages is completed within %v, because none is lost", len(names), t.timeout()), "%d are missing: %s", len(missing), sample(missing))
 	}
-	if len(twice) > 0 {
-		t.fail("a message is completed once, by one receiver alone", "more often: %s", sample(twice))
+	if len(duplicates) > 0 {
+		t.fail("a message is completed once, by one receiver alone", "more often: %s", sample(duplicates))
 	}
 	if len(missing) == 0 && !t.caps.MayDuplicate {
 		t.wantLeft(queue, "after all were completed")

@@ -29,11 +29,11 @@ type redeliveries map[messageKey]*core.Incoming
 func (r *redeliveries) settled(d core.Delivery, lockLost bool) *core.Incoming {
 	in := d.Incoming()
 	key := keyOf(in)
-	first, again := (*r)[key]
+	first, known := (*r)[key]
 	switch {
-	case !again && !lockLost:
+	case !known && !lockLost:
 		return in
-	case !again:
+	case !known:
 		if *r == nil {
 			*r = redeliveries{}
 		}
@@ -110,12 +110,12 @@ func (t *caseT) completeConcurrently(deliveries []core.Delivery) []error {
 	return errs
 }
 
-// collect completes deliveries until enough returns true for the message of one. It
-// reports whether enough did so within the limit.
-func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) bool) bool {
+// collect completes deliveries until complete returns true for the message of one. It
+// reports whether complete did so within the limit.
+func (r *receiver) collect(limit time.Duration, complete func(in *core.Incoming) bool) bool {
 	return r.forEachBatch(limit, func(got []core.Delivery) (done bool) {
 		for _, in := range r.consume(got) {
-			done = enough(in) || done
+			done = complete(in) || done
 		}
 		return done
 	})
@@ -123,18 +123,18 @@ func (r *receiver) collect(limit time.Duration, enough func(in *core.Incoming) b
 
 // forEach calls do for each delivery until do returns true. It reports whether do did so
 // within the limit.
-func (r *receiver) forEach(limit time.Duration, do func(d core.Delivery) (enough bool)) bool {
-	return r.forEachBatch(limit, func(got []core.Delivery) (enough bool) {
+func (r *receiver) forEach(limit time.Duration, do func(d core.Delivery) (done bool)) bool {
+	return r.forEachBatch(limit, func(got []core.Delivery) (done bool) {
 		for _, d := range got {
-			enough = do(d) || enough
+			done = do(d) || done
 		}
-		return enough
+		return done
 	})
 }
 
 // forEachBatch calls do with the deliveries of each call of Receive until do returns
 // true. It reports whether do did so within the limit.
-func (r *receiver) forEachBatch(limit time.Duration, do func(got []core.Delivery) (enough bool)) bool {
+func (r *receiver) forEachBatch(limit time.Duration, do func(got []core.Delivery) (done bool)) bool {
 	ctx, cancel := context.WithTimeout(r.t.ctx, limit)
 	defer cancel()
 	for {

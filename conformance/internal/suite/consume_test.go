@@ -96,19 +96,19 @@ func TestReaders_CountMessageWhoseLockEndedOnce(t *testing.T) {
 	for name, read := range readers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var late atomic.Int64
+			var lateReads atomic.Int64
 			r := readLate(t, read, func(d *brokenDelivery, next func() error) error {
 				pastLock(d)
 				err := next()
 				if errors.Is(err, core.ErrLockLost) {
-					late.Add(1)
+					lateReads.Add(1)
 				}
 				return err
 			})
 			if r.Outcome != Passed || len(notesAbout(r, "run again")) > 0 {
 				t.Errorf("the case is %s, want passed at its first attempt: %v, %q", r.Outcome, r.Failures, r.Notes)
 			}
-			if late.Load() == 0 {
+			if lateReads.Load() == 0 {
 				t.Error("no lock had ended before Complete")
 			}
 		})

@@ -28,24 +28,24 @@ func (t *caseT) canDelay() bool {
 func (t *caseT) delay() time.Duration { return max(2*t.caps.DelayPrecision, 300*time.Millisecond) }
 
 // wantDue checks that a delayed message arrived neither too early nor too late.
-func (t *caseT) wantDue(what string, delay, after time.Duration) {
+func (t *caseT) wantDue(subject string, delay, after time.Duration) {
 	switch latest := delay + t.caps.DelayPrecision + t.suite.h.DelayTolerance; {
 	case after < delay:
-		t.fail(fmt.Sprintf("%s with a delay of %v is not early", what, delay), "it came after %v", after)
+		t.fail(fmt.Sprintf("%s with a delay of %v is not early", subject, delay), "it came after %v", after)
 	case after > latest:
-		t.fail(fmt.Sprintf("%s with a delay of %v arrives within %v, which includes DelayPrecision and Harness.DelayTolerance", what, delay, latest), "it came after %v", after)
+		t.fail(fmt.Sprintf("%s with a delay of %v arrives within %v, which includes DelayPrecision and Harness.DelayTolerance", subject, delay, latest), "it came after %v", after)
 	}
 }
 
 // awaitTime returns the next time reported by a handler.
-func (t *caseT) awaitTime(times <-chan time.Time, what string) time.Time {
+func (t *caseT) awaitTime(times <-chan time.Time, subject string) time.Time {
 	timer := time.NewTimer(t.timeout())
 	defer timer.Stop()
 	select {
 	case at := <-times:
 		return at
 	case <-timer.C:
-		t.stop(what, "it did not within %v", t.timeout())
+		t.stop(subject, "it did not within %v", t.timeout())
 		return time.Time{}
 	}
 }
@@ -61,13 +61,13 @@ func (t *caseT) briefDelay() time.Duration {
 
 // wantOnTime checks that a message arrived after the earliest time at which it was due
 // and not later than the latest such time plus the precision.
-func (t *caseT) wantOnTime(what string, delay time.Duration, earliest, last, arrived time.Time) {
-	if early := earliest.Sub(arrived); early > 0 {
-		t.fail(fmt.Sprintf("%s with a delay of %v is never early", what, delay), "it arrived %v early", early)
+func (t *caseT) wantOnTime(subject string, delay time.Duration, earliest, last, arrived time.Time) {
+	if remaining := earliest.Sub(arrived); remaining > 0 {
+		t.fail(fmt.Sprintf("%s with a delay of %v is never early", subject, delay), "it arrived %v early", remaining)
 	}
 	allowed := t.caps.DelayPrecision + t.suite.h.DelayTolerance
-	if late := arrived.Sub(last); late > allowed {
-		t.fail(fmt.Sprintf("%s with a delay of %v is late by no more than DelayPrecision, %v, and Harness.DelayTolerance, %v", what, delay, t.caps.DelayPrecision, t.suite.h.DelayTolerance), "it arrived %v late", late)
+	if lateness := arrived.Sub(last); lateness > allowed {
+		t.fail(fmt.Sprintf("%s with a delay of %v is late by no more than DelayPrecision, %v, and Harness.DelayTolerance, %v", subject, delay, t.caps.DelayPrecision, t.suite.h.DelayTolerance), "it arrived %v late", lateness)
 	}
 }
 

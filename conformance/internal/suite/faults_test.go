@@ -153,14 +153,14 @@ func swallowsUnroutable() changes {
 
 // sendsTwice repeats messages to a queue under a condition.
 func sendsTwice(which func(o core.Outgoing) bool) changes {
-	return outgoing(func(out []core.Outgoing) (twice []core.Outgoing) {
+	return outgoing(func(out []core.Outgoing) (duplicates []core.Outgoing) {
 		for _, o := range out {
-			twice = append(twice, o)
+			duplicates = append(duplicates, o)
 			if which(o) {
-				twice = append(twice, o)
+				duplicates = append(duplicates, o)
 			}
 		}
-		return twice
+		return duplicates
 	})
 }
 
@@ -374,8 +374,8 @@ func consumesEarly() changes {
 				return d.receiver.transport.base.Send(ctxBackground, d.out...)
 			case "Abandon", "Release":
 				in := d.Delivery.Incoming()
-				again := core.Outgoing{ID: in.ID, Queue: d.receiver.cfg.Queue, Headers: in.Headers, Body: in.Body}
-				return d.receiver.transport.base.Send(ctxBackground, again)
+				repeated := core.Outgoing{ID: in.ID, Queue: d.receiver.cfg.Queue, Headers: in.Headers, Body: in.Body}
+				return d.receiver.transport.base.Send(ctxBackground, repeated)
 			default:
 				return nil
 			}

@@ -16,16 +16,16 @@ import (
 func (t *caseT) recordLate(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.late == "" {
-		t.late = fmt.Sprintf(format, args...)
+	if t.lateError == "" {
+		t.lateError = fmt.Sprintf(format, args...)
 	}
 }
 
 // recordLateLock is called when a delivery has lost its lock, perhaps because the case
 // held it for too long.
 func (t *caseT) recordLateLock(d core.Delivery) {
-	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
-		t.recordLate("the lock of a delivery had ended %v before the case came to it", time.Since(until))
+	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() && time.Now().After(lockedUntil) {
+		t.recordLate("the lock of a delivery had ended %v before the case came to it", time.Since(lockedUntil))
 	}
 }
 

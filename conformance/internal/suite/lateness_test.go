@@ -39,7 +39,7 @@ func notesAbout(r Result, text string) []string {
 	return slices.DeleteFunc(slices.Clone(r.Notes), func(note string) bool { return !strings.Contains(note, text) })
 }
 
-func TestSlowMachine_CaseWhoseLockEndedIsRunAgain(t *testing.T) {
+func TestSlowMachine_CaseWhoseLockEndedIsRepeated(t *testing.T) {
 	t.Parallel()
 	const lock = 2 * time.Second
 	paused := false
@@ -74,12 +74,12 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 	for name, c := range map[string]struct {
 		lock  time.Duration
 		renew func(d *brokenDelivery, next func() error) error
-		again bool // the case cannot know that the machine was quick enough
+		rerun bool // the case cannot know that the machine was quick enough
 	}{
 		"Renew that renews nothing": {
 			lock:  time.Second,
 			renew: func(*brokenDelivery, func() error) error { return nil },
-			again: true,
+			rerun: true,
 		},
 		"Renew that waits until the lock has ended": {
 			lock: time.Second,
@@ -87,7 +87,7 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 				time.Sleep(1500 * time.Millisecond)
 				return next()
 			},
-			again: true,
+			rerun: true,
 		},
 		"Renew that reports a lost lock too early": {
 			lock:  time.Minute / 2,
@@ -97,15 +97,15 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			title := renewedHolds
-			if !c.again {
+			if !c.rerun {
 				title = "C17 a renewal ends with its context"
 			}
 			r := lostLocks(t, c.lock, c.renew, title)
 			if r.Outcome != Failed {
 				t.Fatalf("the case is %s, want failed; notes: %q", r.Outcome, r.Notes)
 			}
-			if again := len(notesAbout(r, "run again")); again > maxRuns-1 || (again > 0) != c.again {
-				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", again, c.again, maxRuns-1, r.Notes)
+			if reruns := len(notesAbout(r, "run again")); reruns > maxRuns-1 || (reruns > 0) != c.rerun {
+				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", reruns, c.rerun, maxRuns-1, r.Notes)
 			}
 		})
 	}

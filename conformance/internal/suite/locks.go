@@ -36,8 +36,8 @@ func (t *caseT) sleepPastLocks(deliveries ...core.Delivery) {
 	var last time.Time
 	for _, d := range deliveries {
 		t.needLock(d)
-		if until := d.LockedUntil(); until.After(last) {
-			last = until
+		if lockedUntil := d.LockedUntil(); lockedUntil.After(last) {
+			last = lockedUntil
 		}
 	}
 	t.sleep(time.Until(last) + t.quietPeriod()/2)
@@ -92,15 +92,15 @@ func sleepContext(ctx context.Context, d time.Duration) {
 
 // wantAfterLock waits for the next delivery. It must not arrive before a lock has ended,
 // and has to arrive soon after.
-func (r *receiver) wantAfterLock(until time.Time) core.Delivery {
-	ctx, cancel := context.WithDeadline(r.t.ctx, until.Add(r.t.timeout()))
+func (r *receiver) wantAfterLock(lockedUntil time.Time) core.Delivery {
+	ctx, cancel := context.WithDeadline(r.t.ctx, lockedUntil.Add(r.t.timeout()))
 	defer cancel()
 	got, err := r.batch(ctx, 1)
 	if err != nil {
 		r.t.stop("a message whose lock has ended is delivered to another receiver", "nothing came until %v after LockedUntil", r.t.timeout())
 	}
-	if early := time.Until(until); early > 0 {
-		r.t.fail("a message is not delivered to another receiver before LockedUntil", "it came %v earlier", early)
+	if remaining := time.Until(lockedUntil); remaining > 0 {
+		r.t.fail("a message is not delivered to another receiver before LockedUntil", "it came %v earlier", remaining)
 	}
 	return got[0]
 }

@@ -69,7 +69,7 @@ func mutants() []mutant {
 	)
 }
 
-// heavyCases take so long that a mutant meets them only where the other cases of
+// heavyCases take minutes, so that a mutant meets them only where the other cases of
 // its rule do not notice it, and where it is the one named here, which shows that
 // the case can fail.
 var heavyCases = map[string]string{

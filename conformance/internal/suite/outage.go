@@ -201,9 +201,9 @@ func (l *outageLog) drain(r *receiver, n int) {
 
 // wantNoOutage checks that an error that does not end by waiting does not match
 // core.ErrUnavailable.
-func (t *caseT) wantNoOutage(what string, err error) {
+func (t *caseT) wantNoOutage(subject string, err error) {
 	if errors.Is(err, core.ErrUnavailable) {
-		t.fail(what+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
+		t.fail(subject+" is no core.ErrUnavailable: an endpoint that starts would wait for ever", "%v", err)
 	}
 }
 

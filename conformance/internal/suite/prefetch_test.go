@@ -8,7 +8,7 @@ import (
 )
 
 // prefetch is what a client has whose broker pushes messages: more of them than
-// were asked for. This one is careless: it keeps them whatever it is told.
+// were asked for. This one is careless: it keeps them although it is told to return them.
 type prefetch struct {
 	size int
 	mu   sync.Mutex

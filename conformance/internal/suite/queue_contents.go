@@ -15,13 +15,13 @@ import (
 // receivers do not hold. A slow broker does not cause a wrong result: drainQueue waits
 // until enough messages have arrived, and only then checks for a short time that there
 // are no more.
-func (t *caseT) drainQueue(queue string, enough func(found []*core.Incoming) bool) (found []*core.Incoming) {
+func (t *caseT) drainQueue(queue string, complete func(found []*core.Incoming) bool) (found []*core.Incoming) {
 	transport, done := t.readerTransport()
 	r := t.receiverIn(t.caps.HighestTransaction(), transport, queue, 64)
 	times, comesForEver := map[messageKey]int{}, false
 	for !comesForEver {
 		wait := t.timeout()
-		if enough(found) && r.pending.isEmpty() {
+		if complete(found) && r.pending.isEmpty() {
 			wait = t.quietPeriod()
 		}
 		ctx, cancel := context.WithTimeout(t.ctx, wait)
@@ -47,13 +47,13 @@ func (t *caseT) drainQueue(queue string, enough func(found []*core.Incoming) boo
 
 // contents returns the available messages of a queue whose contents are unknown, except
 // that there are at least that many.
-func (t *caseT) contents(queue string, least int) []*core.Incoming {
-	return t.drainQueue(queue, func(found []*core.Incoming) bool { return len(found) >= least })
+func (t *caseT) contents(queue string, minimum int) []*core.Incoming {
+	return t.drainQueue(queue, func(found []*core.Incoming) bool { return len(found) >= minimum })
 }
 
 // wantLeft checks the messages left in a queue by their bodies, and returns them. It
 // consumes them.
-func (t *caseT) wantLeft(queue, what string, want ...string) []*core.Incoming {
+func (t *caseT) wantLeft(queue, subject string, want ...string) []*core.Incoming {
 	found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(want, found)) == 0 })
 	missing, unexpected := missingBodies(want, found), t.unexpected(want, found)
 	if len(missing)+len(unexpected) > 0 {
@@ -64,17 +64,17 @@ func (t *caseT) wantLeft(queue, what string, want ...string) []*core.Incoming {
 		if len(unexpected) > 0 {
 			observed += "; too many are " + sample(unexpected)
 		}
-		t.fail(fmt.Sprintf("%s: the queue holds %s", what, sample(want)), "%s%s", observed, t.log.told())
+		t.fail(fmt.Sprintf("%s: the queue holds %s", subject, sample(want)), "%s%s", observed, t.log.told())
 	}
 	return found
 }
 
 // wantContents checks the messages left in a queue: each of must, perhaps some of may,
 // and no others, once each. refused are messages that Send reported as not sent.
-func (t *caseT) wantContents(queue, what string, must, may []string, refused ...string) {
+func (t *caseT) wantContents(queue, subject string, must, may []string, refused ...string) {
 	found := t.drainQueue(queue, func(found []*core.Incoming) bool { return len(missingBodies(must, found)) == 0 })
 	if missing := missingBodies(must, found); len(missing) > 0 {
-		t.fail(what+" is in the queue", "missing after %v: %s", t.timeout(), sample(missing))
+		t.fail(subject+" is in the queue", "missing after %v: %s", t.timeout(), sample(missing))
 	}
 	unexpected := t.unexpected(slices.Concat(must, may), found)
 	var denied []string
@@ -89,13 +89,13 @@ func (t *caseT) wantContents(queue, what string, must, may []string, refused ...
 		t.fail(refusedStays, "%s arrived%s", sample(denied), sayUnknown)
 	}
 	if len(unexpected) > 0 {
-		t.fail("nothing is in the queue but "+what+", once each", "too many are %s", sample(unexpected))
+		t.fail("nothing is in the queue but "+subject+", once each", "too many are %s", sample(unexpected))
 	}
 }
 
 // wantArrivals receives n messages with different bodies from a queue and returns them
 // by their bodies. It records failures, and does not stop the case.
-func (t *caseT) wantArrivals(queue, what string, n int) map[string]*core.Incoming {
+func (t *caseT) wantArrivals(queue, subject string, n int) map[string]*core.Incoming {
 	arrived := map[string]*core.Incoming{}
 	var bodies []string
 	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(found) >= n && len(distinct(found)) >= n }) {
@@ -104,9 +104,9 @@ func (t *caseT) wantArrivals(queue, what string, n int) map[string]*core.Incomin
 	}
 	switch {
 	case len(arrived) != n:
-		t.fail(fmt.Sprintf("%s: %d messages", what, n), "%d: %s%s", len(arrived), sample(bodies), t.log.told())
+		t.fail(fmt.Sprintf("%s: %d messages", subject, n), "%d: %s%s", len(arrived), sample(bodies), t.log.told())
 	case len(bodies) > n && !t.caps.MayDuplicate:
-		t.fail(fmt.Sprintf("%s: %d messages, once each", what, n), "%d: %s", len(bodies), sample(bodies))
+		t.fail(fmt.Sprintf("%s: %d messages, once each", subject, n), "%d: %s", len(bodies), sample(bodies))
 	}
 	return arrived
 }

@@ -96,7 +96,7 @@ var attemptsTable = []struct{ immediate, delayed, attempts int }{
 // the message: a count kept by one instance alone is then as wrong as possible. scaledOut
 // returns false instead of failing if there were too few attempts and fewerAllowed is
 // set.
-func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) {
+func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (done bool) {
 	const instances, immediate = 3, 4
 	retries := 0
 	if t.canDelay() {
@@ -134,20 +134,20 @@ func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 		s.end()
 	}
 	exactly := (immediate + 1) * (retries + 1)
-	least, most := exactly, exactly
+	minimum, maximum := exactly, exactly
 	if !t.caps.NativeDeliveryCount {
-		most = instances * exactly
+		maximum = instances * exactly
 	}
 	highest := 0
 	for _, m := range msgs {
 		body := string(m.Body)
 		n := len(seen.forBody(body))
 		highest = max(highest, n)
-		if n < least && fewerAllowed {
+		if n < minimum && fewerAllowed {
 			return false
 		}
-		if n < least || n > most && !t.caps.MayDuplicate {
-			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances without a shared count may each make that number of attempts", body, least, most, exactly),
+		if n < minimum || n > maximum && !t.caps.MayDuplicate {
+			t.fail(fmt.Sprintf("%q is attempted %d to %d times: (immediate + 1) x (delayed + 1) is %d, and instances without a shared count may each make that number of attempts", body, minimum, maximum, exactly),
 				"%d times: %v", n, seen.forBody(body))
 		}
 		if moved[body] == nil {
@@ -156,7 +156,7 @@ func (t *caseT) scaledOut(messages int, turns, fewerAllowed bool) (enough bool) 
 	}
 	if messages == 1 {
 		t.measure("attempts with three instances", float64(highest))
-		t.note("three instances: %d attempts, between %d and %d expected", highest, least, most)
+		t.note("three instances: %d attempts, between %d and %d expected", highest, minimum, maximum)
 	}
 	t.wantLeft(queue, "after all have failed for good")
 	return true

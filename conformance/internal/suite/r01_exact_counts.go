@@ -206,9 +206,9 @@ func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool)
 	t.awaitCount("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	ended()
 	if e.change != nil { // a change that began with the last failing messages ends with these
-		var again []string
-		add(&again, "quick again", e.quick/10, 1)
-		t.sendJobs(transport, queue, again)
+		var repeated []string
+		add(&repeated, "quick again", e.quick/10, 1)
+		t.sendJobs(transport, queue, repeated)
 		t.awaitCount("messages that were handled, or failed for good and arrived in the error queue", len(want), func() int { return len(ends.counts()) })
 	}
 	t.sleep(t.quietPeriod())
@@ -216,35 +216,35 @@ func (t *caseT) countExactly(e exactCountConfig, fewerAllowed bool) (exact bool)
 		s.end()
 	}
 
-	most := func(want int) int {
+	maximum := func(want int) int {
 		if want > 1 && !t.caps.NativeDeliveryCount { // each instance counts separately
 			return e.instances * want
 		}
 		return want
 	}
-	wrong, twice := map[string]string{}, map[string]string{}
+	wrong, duplicates := map[string]string{}, map[string]string{}
 	lost := 0
 	for body, want := range want {
 		n := seen.get(body)
-		if n < want || n > most(want) && !t.caps.MayDuplicate {
+		if n < want || n > maximum(want) && !t.caps.MayDuplicate {
 			wrong[body] = fmt.Sprintf("%d instead of %d", n, want)
 		}
 		if want > 1 && n == want-1 { // a handler has seen it
 			lost++
 		}
 		if n := ends.get(body); n != 1 && !t.caps.MayDuplicate {
-			twice[body] = fmt.Sprintf("%d times", n)
+			duplicates[body] = fmt.Sprintf("%d times", n)
 		}
 	}
-	if fewerAllowed && lost > 0 && lost == len(wrong) && len(twice) == 0 {
+	if fewerAllowed && lost > 0 && lost == len(wrong) && len(duplicates) == 0 {
 		return false
 	}
 	if len(wrong) > 0 {
 		t.fail("while no process ends and no connection breaks, each message is attempted (immediate + 1) x (delayed + 1) times, or once where it does not fail, with any number of prefetched messages",
 			"%d of %d are attempted otherwise: %s", len(wrong), len(want), listed(wrong))
 	}
-	if len(twice) > 0 {
-		t.fail("each message ends once: handled, or in the error queue", "%s", listed(twice))
+	if len(duplicates) > 0 {
+		t.fail("each message ends once: handled, or in the error queue", "%s", listed(duplicates))
 	}
 	t.wantLeft(queue, "when all have ended")
 	t.wantLeft(unexpected, "when all have ended")

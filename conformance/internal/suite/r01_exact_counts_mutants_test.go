@@ -11,7 +11,7 @@ import (
 // withholds gives some of what is received back to the queue, as prefetched
 // messages are that no handler was free for, and has the queue count that as a
 // failure.
-func withholds(some func(r *brokenReceiver) bool) changes {
+func withholds(matches func(r *brokenReceiver) bool) changes {
 	return changes{receive: func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(context.Context, []core.Delivery) (int, error)) (int, error) {
 		for {
 			n, err := next(ctx, dst)
@@ -20,7 +20,7 @@ func withholds(some func(r *brokenReceiver) bool) changes {
 			}
 			handed := dst[:0]
 			for _, d := range dst[:n] {
-				if !some(r) {
+				if !matches(r) {
 					handed = append(handed, d)
 				} else if err := d.(*brokenDelivery).Delivery.Abandon(context.Background(), nil); err != nil {
 					return 0, err

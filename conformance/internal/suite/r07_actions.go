@@ -37,9 +37,9 @@ var actionCases = []testCase{
 		t.send(transport, sent)
 		before := t.awaitTime(verdicts, "the handler runs")
 		for n := range 2 {
-			again := t.awaitTime(verdicts, fmt.Sprintf("a message that was deferred %d times is redelivered", n+1))
-			t.wantDue("a message that was deferred", delay, again.Sub(before))
-			before = again
+			redelivered := t.awaitTime(verdicts, fmt.Sprintf("a message that was deferred %d times is redelivered", n+1))
+			t.wantDue("a message that was deferred", delay, redelivered.Sub(before))
+			before = redelivered
 		}
 		s.end()
 		t.wantAttempts(seen, string(sent.Body), 3)

@@ -97,11 +97,11 @@ var originalMessageCases = []testCase{
 		in := s.wantOneMoved()
 		// Like an operator, from a separate process.
 		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.wantArrivals(s.queue, "a message that is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
-		if back == nil {
+		returned := t.wantArrivals(s.queue, "a message that is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1)["m1"]
+		if returned == nil {
 			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
 		}
-		t.wantFailedWith(back, sent)
+		t.wantFailedWith(returned, sent)
 	}},
 	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
 		transport := t.open()
@@ -132,10 +132,10 @@ var originalMessageCases = []testCase{
 			t.fail(fmt.Sprintf("the header %s, which EditFailed dropped, is not there", headers.ExceptionStackTrace), "%s", excerpt([]byte(got)))
 		}
 		t.send(transport, core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body})
-		back := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)["personal data"]
-		if back == nil {
+		returned := t.wantArrivals(s.queue, "an edited message that is sent to the queue which NServiceBus.FailedQ names arrives where it failed", 1)["personal data"]
+		if returned == nil {
 			t.stop("the edited message that was sent back is delivered", "it is not")
 		}
-		t.wantFailedWith(back, edited)
+		t.wantFailedWith(returned, edited)
 	}},
 }

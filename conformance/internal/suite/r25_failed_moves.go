@@ -10,14 +10,14 @@ import (
 )
 
 // keepsUndelivered lets more messages fail than there are slots, while the sends selected
-// by away are refused. It checks that healthy messages are still handled, and that the
+// by refused are refused. It checks that healthy messages are still handled, and that the
 // others end in the error queue after one attempt each.
-func (t *caseT) keepsUndelivered(away func(o core.Outgoing, queue, errorQueue string) bool) {
+func (t *caseT) keepsUndelivered(refused func(o core.Outgoing, queue, errorQueue string) bool) {
 	transport := t.open()
 	var seen attempts
 	queue, errorQueue := t.queue(transport), t.queue(transport)
 	var ended atomic.Bool
-	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return !ended.Load() && away(o, queue, errorQueue) })
+	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return !ended.Load() && refused(o, queue, errorQueue) })
 	const slots = 2
 	failing := 2 * slots
 	if t.mode == core.TransactionSendsAtomicWithReceive {
@@ -88,16 +88,16 @@ var failedMoveCases = []testCase{
 		transport := t.open()
 		var seen attempts
 		queue, errorQueue := t.queue(transport), t.queue(transport)
-		var away atomic.Bool
-		away.Store(true)
-		s := t.serviceOn(refusingTransport(transport, math.MaxInt64, func(core.Outgoing) bool { return away.Load() }), queue, errorQueue, nil)
+		var unreachable atomic.Bool
+		unreachable.Store(true)
+		s := t.serviceOn(refusingTransport(transport, math.MaxInt64, func(core.Outgoing) bool { return unreachable.Load() }), queue, errorQueue, nil)
 		s.handle("order", seen.fail)
 		s.run()
 		sent := t.command(queue, "order", "m1")
 		t.send(transport, sent)
 		t.await("the message that cannot be moved is kept", func() bool { return s.Health().Unsettled == 1 })
 		s.end()
-		away.Store(false)
+		unreachable.Store(false)
 		s.run()
 		t.wantFailedWith(s.wantOneMoved(), sent)
 		t.wantAttempts(&seen, "m1", 1)

@@ -47,9 +47,9 @@ var errorQueueMutants = []mutant{
 			}
 			for _, d := range dst[:n] {
 				if in := d.Incoming(); in.Headers.Get("x-again") == "" && in.Headers.Get(headers.FailedQ) == "" {
-					again := core.Outgoing{ID: in.ID, Queue: r.cfg.Queue, Headers: in.Headers, Body: in.Body}
-					again.Headers.Set("x-again", "true")
-					_ = r.transport.base.Send(context.Background(), again)
+					repeated := core.Outgoing{ID: in.ID, Queue: r.cfg.Queue, Headers: in.Headers, Body: in.Body}
+					repeated.Headers.Set("x-again", "true")
+					_ = r.transport.base.Send(context.Background(), repeated)
 				}
 			}
 			return n, err

@@ -18,13 +18,13 @@ var poisonMessageCases = []testCase{
 		sent := t.command(w.queue, workType, "deadly")
 		transport := t.open()
 		t.send(transport, sent)
-		runs, most := 0, w.MaxDeliveries
+		runs, maximum := 0, w.MaxDeliveries
 		newCopies := 0
 		if t.caps.CountsReleases {
 			newCopies = 1
 		}
 		// The count may rise by more than one at a time, but not by less than one.
-		for ; runs <= most; runs++ {
+		for ; runs <= maximum; runs++ {
 			p := t.startWorker(w.workerSpec)
 			handles := p.handles(t.redeliveryTimeout())
 			for ; !handles && newCopies > 0; newCopies-- {
@@ -35,11 +35,11 @@ var poisonMessageCases = []testCase{
 			}
 			p.kill()
 		}
-		expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process is given to a handler %d times, then moved to the error queue", w.MaxDeliveries, most)
+		expected := fmt.Sprintf("with MaxDeliveries %d a message that kills its process is given to a handler %d times, then moved to the error queue", w.MaxDeliveries, maximum)
 		switch {
-		case runs > most:
+		case runs > maximum:
 			t.stop(expected, "the handler began %d times: the deliveries to the killed processes did not count", runs)
-		case runs < most && !t.caps.CountsReleases, runs == 0:
+		case runs < maximum && !t.caps.CountsReleases, runs == 0:
 			t.fail(expected, "the handler began %d times", runs)
 		}
 		failed := t.contents(w.ErrorQueue, 1)
@@ -155,9 +155,9 @@ func (p *workerProcess) handles(limit time.Duration) bool {
 	for {
 		e, err := p.next(p.t.quietPeriod())
 		switch {
-		case err == nil && e.What == isHandling:
+		case err == nil && e.Kind == isHandling:
 			return true
-		case err == nil && e.What == hasSettled: // where the move was not a commit
+		case err == nil && e.Kind == hasSettled: // where the move was not a commit
 			return false
 		case errors.Is(err, errEnded):
 			p.t.stop("a process of an endpoint handles a message", "it has ended before: %s", p.exitReport())

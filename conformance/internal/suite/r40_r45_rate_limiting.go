@@ -110,8 +110,8 @@ var rateLimitCases = []testCase{
 		jobs.maxConcurrent()
 		before := len(jobs.failed())
 		t.awaitCount("attempts of a rate-limited endpoint", before+4, func() int { return len(jobs.failed()) })
-		if most := jobs.maxConcurrent(); most > 1 {
-			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", most)
+		if highest := jobs.maxConcurrent(); highest > 1 {
+			t.fail("a rate-limited endpoint attempts one message at a time", "%d at the same time", highest)
 		}
 		all := jobs.failed()
 		// An attempt that had begun before the switch may have ended just before the

@@ -58,8 +58,8 @@ var failureQueueCases = []testCase{
 		in := letters[0]
 		t.wantFailedHeaders(in, "down for now")
 		t.wantFailedBecause(in, headers.FailureRetriesExhausted)
-		back := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
-		t.send(transport, back)
+		returned := core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body, Properties: in.Properties}
+		t.send(transport, returned)
 		t.await("a dead letter that is sent back to the queue that it names is handled", func() bool { return seen.get("attempt") > attempts })
 		s.end()
 		t.wantLeft(s.queue, "after a dead letter was sent back and handled")
@@ -67,7 +67,7 @@ var failureQueueCases = []testCase{
 		t.wantLeft(dead, "after its message was taken away")
 	}},
 	{rule: "R62", title: "messages go to the error queue while the dead-letter queue cannot be reached, and to it afterwards", run: func(t *caseT) {
-		t.replacedWhileAway(core.GiveUpTo(errHandler, core.DeadLetterQueue), headers.FailureRejected, func(c *core.Config, queue string) {
+		t.replacedWhileMissing(core.GiveUpTo(errHandler, core.DeadLetterQueue), headers.FailureRejected, func(c *core.Config, queue string) {
 			c.Recoverability.DeadLetterQueue = queue
 		})
 	}},
@@ -149,7 +149,7 @@ var failureQueueCases = []testCase{
 		t.wantLeft(errorQueue, "after a message was dead-lettered instead")
 	}},
 	{rule: "R63", title: "messages go to the error queue while the invalid queue cannot be reached, and to it afterwards", run: func(t *caseT) {
-		t.replacedWhileAway(core.GiveUpTo(errHandler, core.InvalidQueue), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
+		t.replacedWhileMissing(core.GiveUpTo(errHandler, core.InvalidQueue), headers.FailureInvalid, func(c *core.Config, queue string) { c.Recoverability.InvalidQueue = queue })
 	}},
 	{rule: "R63", title: "without an invalid queue an invalid message is a dead letter", run: func(t *caseT) {
 		transport := t.open()
@@ -217,14 +217,14 @@ var failureQueueCases = []testCase{
 	}},
 }
 
-// replacedWhileAway lets messages fail with a verdict while the queue configured for them
+// replacedWhileMissing lets messages fail with a verdict while the queue configured for them
 // is unreachable, and again afterwards.
-func (t *caseT) replacedWhileAway(verdict error, reason headers.Failure, configure func(c *core.Config, queue string)) {
+func (t *caseT) replacedWhileMissing(verdict error, reason headers.Failure, configure func(c *core.Config, queue string)) {
 	transport := t.open()
-	queue, away, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
+	queue, missingQueue, errorQueue := t.queue(transport), t.queue(transport), t.queue(transport)
 	var isBack atomic.Bool
-	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return o.Queue == away && !isBack.Load() })
-	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { configure(c, away) })
+	lossy := refusingTransport(transport, math.MaxInt64, func(o core.Outgoing) bool { return o.Queue == missingQueue && !isBack.Load() })
+	s := t.serviceOn(lossy, queue, errorQueue, func(c *core.Config) { configure(c, missingQueue) })
 	s.handle("job", func(context.Context, *core.Message) error { return verdict })
 	s.run()
 	t.send(transport, t.command(queue, "job", "while it is away"))
@@ -235,7 +235,7 @@ func (t *caseT) replacedWhileAway(verdict error, reason headers.Failure, configu
 	isBack.Store(true)
 	t.sleep(2 * time.Second) // the engine tries an unreachable queue again after a second
 	t.send(transport, t.command(queue, "job", "when it is back"))
-	for _, in := range t.wantLeft(away, "the message whose queue is back", "when it is back") {
+	for _, in := range t.wantLeft(missingQueue, "the message whose queue is back", "when it is back") {
 		t.wantFailedBecause(in, reason)
 	}
 	s.wantDrained("after both messages were moved")

@@ -31,8 +31,8 @@ func (t *caseT) receiverIn(mode core.TransactionMode, transport core.Transport, 
 }
 
 func (t *caseT) openReceiver(transport core.Transport, cfg core.ReceiverConfig) *receiver {
-	if most := t.suite.h.MaxInFlight; most > 0 {
-		cfg.MaxInFlight = min(cfg.MaxInFlight, most)
+	if limit := t.suite.h.MaxInFlight; limit > 0 {
+		cfg.MaxInFlight = min(cfg.MaxInFlight, limit)
 	}
 	ctx, cancel := t.withTimeout()
 	defer cancel()

@@ -62,7 +62,7 @@ func (t *remote) maintain(c *connection, err error) {
 			t.use(nil)
 		}
 		for attempt := 0; ; attempt++ {
-			if most := t.server.faults.attempts; most > 0 && attempt == most {
+			if limit := t.server.faults.attempts; limit > 0 && attempt == limit {
 				<-t.quit
 				return
 			}

@@ -17,21 +17,21 @@ func TestCase_TimeoutLeavesNothing(t *testing.T) {
 	h.Synctest, h.Timeout = false, 10*time.Millisecond
 	s := &suite{h: h, report: &Report{}, run: t.Name()} // the goroutines of others are labelled otherwise
 	ended := make(chan struct{})
-	early, late := make(chan struct{}), make(chan struct{})
+	before, after := make(chan struct{}), make(chan struct{})
 	r := s.runCase(t, &testCase{rule: "C3", title: "goes on", run: func(t *caseT) {
-		t.Cleanup(func() { close(early) })
+		t.Cleanup(func() { close(before) })
 		<-ended
-		t.Cleanup(func() { close(late) })
+		t.Cleanup(func() { close(after) })
 	}}, core.TransactionReceiveOnly)
 	close(ended)
 	if r.Outcome != Failed {
 		t.Error("it passes")
 	}
-	for what, cleaned := range map[string]chan struct{}{"before": early, "after": late} {
+	for name, cleaned := range map[string]chan struct{}{"before": before, "after": after} {
 		select {
 		case <-cleaned:
 		case <-time.After(time.Minute):
-			t.Errorf("a Cleanup function registered %s its end does not run", what)
+			t.Errorf("a Cleanup function registered %s its end does not run", name)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // writesCountsLater lets the broker forget, when it dies, the counts of the newest
 // deliveries, and the transports claim that it forgets those that are not older.
-func writesCountsLater(later, claimed time.Duration) func(h *Harness) {
+func writesCountsLater(delay, claimed time.Duration) func(h *Harness) {
 	return func(h *Harness) {
 		var mu sync.Mutex
 		var counted time.Time
@@ -41,7 +41,7 @@ func writesCountsLater(later, claimed time.Duration) func(h *Harness) {
 		}
 		atDeath(func(s *server, t *inmemory.Transport) {
 			mu.Lock()
-			forgets := time.Since(counted) < later
+			forgets := time.Since(counted) < delay
 			mu.Unlock()
 			if !forgets {
 				return
@@ -118,7 +118,7 @@ func countsInMemory() changes {
 }
 
 // atDeath lets something happen to what the broker holds when it is killed, by a
-// transport of its own.
+// separate transport.
 func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 	return func(h *Harness) {
 		h.Broker.(*server).faults.killed = func(s *server) {

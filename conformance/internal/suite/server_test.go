@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// server is a broker as a process of its own, which can be killed, and a network
+// server is a broker as a separate process, which can be killed, and a network
 // before it, which can be cut: an in-memory broker behind connections. What the
 // broker holds is its disk, and survives. It uses channels and timers alone, so
 // that it works in a bubble.
@@ -94,7 +94,7 @@ func (s *server) Start(testing.TB) {
 	s.down = false
 }
 
-// Partition implements Broker. What is under way waits; after a heartbeat both
+// Partition implements Broker. Data in transit waits; after a heartbeat both
 // sides give the connections up.
 func (s *server) Partition(testing.TB) (heal func()) {
 	s.mu.Lock()

@@ -47,8 +47,8 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	if change != nil {
 		change(&c)
 	}
-	if most := t.suite.h.MaxInFlight; most > 0 {
-		c.Concurrency = min(cmp.Or(c.Concurrency, 16), most) // 16 is the default
+	if limit := t.suite.h.MaxInFlight; limit > 0 {
+		c.Concurrency = min(cmp.Or(c.Concurrency, 16), limit) // 16 is the default
 	}
 	ep, err := core.New(queue, transport, c)
 	if err != nil {

@@ -42,8 +42,8 @@ func (t *caseT) settle(name string, deliveries []core.Delivery, settle func(core
 // lockEndedAgo returns a text about the end of a delivery's lock if it is known to have
 // ended.
 func lockEndedAgo(d core.Delivery) string {
-	if until := d.LockedUntil(); !until.IsZero() && time.Now().After(until) {
-		return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(until))
+	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() && time.Now().After(lockedUntil) {
+		return fmt.Sprintf("; its LockedUntil was %v ago", time.Since(lockedUntil))
 	}
 	return ""
 }
@@ -93,8 +93,8 @@ func (t *caseT) trySettling(way wayToSettle, d core.Delivery) error {
 // redelivery has been caused by the end of its lock, or by a delay.
 func (t *caseT) atOnce(d core.Delivery) time.Duration {
 	limit := t.suite.h.DelayTolerance + t.quietPeriod()
-	if until := d.LockedUntil(); !until.IsZero() {
-		limit = min(limit, time.Until(until))
+	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() {
+		limit = min(limit, time.Until(lockedUntil))
 	}
 	return limit
 }

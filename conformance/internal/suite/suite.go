@@ -163,8 +163,8 @@ func (t *caseT) lockIn(mode core.TransactionMode, transport core.Transport) (loc
 	t.send(transport, t.message(queue, "probe"))
 	r := t.receiverIn(mode, transport, queue, 1)
 	d := r.next()
-	if until := d.LockedUntil(); !until.IsZero() {
-		lock = max(time.Until(until), 1)
+	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() {
+		lock = max(time.Until(lockedUntil), 1)
 	}
 	t.complete(d)
 	r.close()
@@ -181,23 +181,23 @@ func (s *suite) runCase(t *testing.T, c *testCase, mode core.TransactionMode) Re
 	t.Helper()
 	var notes []string
 	for n := 1; ; n++ {
-		r, late := s.runCaseOnce(t, c, mode)
-		if r.Outcome == Failed && late != "" {
+		r, lateError := s.runCaseOnce(t, c, mode)
+		if r.Outcome == Failed && lateError != "" {
 			if n < maxRuns {
 				f := r.Failures[0]
-				notes = append(notes, fmt.Sprintf("run again, because it failed and %s; it had expected: %s; observed: %s", late, f.Expected, f.Observed))
+				notes = append(notes, fmt.Sprintf("run again, because it failed and %s; it had expected: %s; observed: %s", lateError, f.Expected, f.Observed))
 				continue
 			}
-			notes = append(notes, fmt.Sprintf("it failed %d times, although each time %s", n, late))
+			notes = append(notes, fmt.Sprintf("it failed %d times, although each time %s", n, lateError))
 		}
 		r.Notes = append(notes, r.Notes...)
 		return r
 	}
 }
 
-// runCaseOnce runs a case in one mode. late describes the operation that the case was too
+// runCaseOnce runs a case in one mode. lateError describes the operation that the case was too
 // late for because the machine is slow, or is empty.
-func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, late string) {
+func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode) (r Result, lateError string) {
 	t.Helper()
 	r = Result{Case: c.name(), Rule: c.rule, Outcome: Passed, Mode: mode}
 	if c.modes == inHighest {
@@ -205,8 +205,8 @@ func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode
 	}
 	label := fmt.Sprintf("%s/%d", s.run, s.names.Add(1))
 	if !s.h.Synctest {
-		late = s.superviseCase(t, c, mode, label, &r)
-		return r, late
+		lateError = s.superviseCase(t, c, mode, label, &r)
+		return r, lateError
 	}
 	defer s.watch(c, mode, label)()
 	defer func() {
@@ -222,7 +222,7 @@ func (s *suite) runCaseOnce(t *testing.T, c *testCase, mode core.TransactionMode
 
 // superviseCase runs a case in a separate goroutine, which a fatal failure ends. It
 // returns a description of the operation that the case was too late for.
-func (s *suite) superviseCase(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (late string) {
+func (s *suite) superviseCase(t *testing.T, c *testCase, mode core.TransactionMode, label string, r *Result) (lateError string) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(t.Context()))
 	ct := &caseT{
 		TB: t, suite: s, testCase: c, caps: s.caps, mode: mode, result: r,

@@ -144,7 +144,7 @@ func (f *suiteFixture) deadLetters(t testing.TB, queue string) (dead []DeadLette
 }
 
 // database is what handlers work on in the native transactions of deliveries.
-// Its lock is held while a delivery is settled, so that nobody sees one without
+// Its lock is held while a delivery is settled, so that no reader sees one without
 // the other.
 type database struct {
 	mu   sync.Mutex

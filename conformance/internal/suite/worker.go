@@ -61,7 +61,7 @@ const workType = "conformance.work"
 
 // event is one event that a process reports when it happens.
 type event struct {
-	What eventKind
+	Kind eventKind
 	// ID is the id of the message.
 	ID string
 }

@@ -35,17 +35,17 @@ func (p *workerProcess) next(limit time.Duration) (event, error) {
 }
 
 // awaitEvent waits for an event of the process.
-func (p *workerProcess) awaitEvent(what eventKind, limit time.Duration) {
+func (p *workerProcess) awaitEvent(kind eventKind, limit time.Duration) {
 	deadline := time.Now().Add(limit)
 	for {
 		e, err := p.next(time.Until(deadline))
 		switch {
 		case errors.Is(err, errEnded):
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it has ended: %s", p.exitReport())
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", kind), "it has ended: %s", p.exitReport())
 		case err != nil:
 			p.kill()
-			p.t.stop(fmt.Sprintf("a process of an endpoint %s", what), "it does not within %v; its output until it was killed: %s", limit, p.exitReport())
-		case e.What == what:
+			p.t.stop(fmt.Sprintf("a process of an endpoint %s", kind), "it does not within %v; its output until it was killed: %s", limit, p.exitReport())
+		case e.Kind == kind:
 			return
 		}
 	}
@@ -71,7 +71,7 @@ func (p *workerProcess) shutdown() {
 type workerFixture struct {
 	workerSpec
 	queue, forward string
-	late           []string // bodies of messages that may be left: those of awaitNewHandled
+	optional       []string // bodies of messages that may be left: those of awaitNewHandled
 }
 
 func (t *caseT) workerFixture(concurrency int) *workerFixture {
@@ -90,14 +90,14 @@ func (t *caseT) awaitNewHandled(p *workerProcess, sender core.Transport, w *work
 	for deadline := time.Now().Add(t.timeout()); ; {
 		m := t.command(w.queue, workType, fmt.Sprint("after all others, ", len(sent)))
 		sent[m.ID] = true
-		w.late = append(w.late, string(m.Body))
+		w.optional = append(w.optional, string(m.Body))
 		t.send(sender, m)
 		for {
 			e, err := p.next(max(t.quietPeriod(), time.Second))
 			switch {
 			case errors.Is(err, errEnded):
 				t.stop(expected, "it has ended: %s", p.exitReport())
-			case err == nil && e.What == isHandling && sent[e.ID]:
+			case err == nil && e.Kind == isHandling && sent[e.ID]:
 				return
 			case err == nil:
 				continue
@@ -114,7 +114,7 @@ func (t *caseT) awaitNewHandled(p *workerProcess, sender core.Transport, w *work
 // twice may be so at the end, too.
 func (t *caseT) wantDrained(w *workerFixture) {
 	if !t.caps.MayDuplicate {
-		t.wantContents(w.queue, "messages that the case sent at its end", nil, w.late)
+		t.wantContents(w.queue, "messages that the case sent at its end", nil, w.optional)
 	}
 	t.wantLeft(w.ErrorQueue, "the error queue, after all was handled without a failure")
 }
@@ -144,7 +144,7 @@ func (t *caseT) killAtRandom() {
 	handled := map[string]int{}
 	count := func(p *workerProcess) {
 		for _, e := range p.allEvents() {
-			if e.What == isHandling {
+			if e.Kind == isHandling {
 				handled[e.ID]++
 			}
 		}
@@ -158,7 +158,7 @@ func (t *caseT) killAtRandom() {
 			if err != nil {
 				break // the remaining messages are still locked by processes killed before
 			}
-			if e.What == moment {
+			if e.Kind == moment {
 				n--
 			}
 		}

@@ -157,12 +157,12 @@ func find() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("fauxqs %s is not installed: %w; to fix: run scripts/servers, or npm ci in internal/testserver/fauxqs and set %s to that directory", Version, err, directoryVariable)
 	}
-	var of struct{ Version string }
-	if err := json.Unmarshal(text, &of); err != nil {
+	var parsed struct{ Version string }
+	if err := json.Unmarshal(text, &parsed); err != nil {
 		return "", fmt.Errorf("read the version of fauxqs in %s: %w", directory, err)
 	}
-	if of.Version != Version {
-		return "", fmt.Errorf("%s has fauxqs %s, not %s; to fix: run scripts/servers", directory, of.Version, Version)
+	if parsed.Version != Version {
+		return "", fmt.Errorf("%s has fauxqs %s, not %s; to fix: run scripts/servers", directory, parsed.Version, Version)
 	}
 	return directory, nil
 }

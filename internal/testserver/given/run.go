@@ -61,7 +61,7 @@ func (r *Run) Output() string {
 }
 
 // Await waits until a condition holds while the tests run.
-func (r *Run) Await(what string, holds func() bool) {
+func (r *Run) Await(subject string, holds func() bool) {
 	r.t.Helper()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -69,7 +69,7 @@ func (r *Run) Await(what string, holds func() bool) {
 		select {
 		case <-look.C:
 		case <-r.ended:
-			r.t.Fatalf("the tests have ended (%v) before %s:\n%s", r.err, what, r.Output())
+			r.t.Fatalf("the tests have ended (%v) before %s:\n%s", r.err, subject, r.Output())
 		}
 	}
 }

@@ -34,7 +34,7 @@ func TestConsole_AnswersAfterErrorsAndRestarts(t *testing.T) {
 	}
 	wantRows("select 'after the restart'", "after the restart")
 
-	enough := errors.New("enough")
+	errStop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -44,9 +44,9 @@ func TestConsole_AnswersAfterErrorsAndRestarts(t *testing.T) {
 	await(t, "the query", func() bool {
 		return query(t, s, "postgres", "select count(*) from pg_stat_activity where query like 'select pg_sleep%'") == "1"
 	})
-	cancel(enough)
-	if err := <-ended; !errors.Is(err, enough) {
-		t.Errorf("exec returned %v after its context had ended because of %v", err, enough)
+	cancel(errStop)
+	if err := <-ended; !errors.Is(err, errStop) {
+		t.Errorf("exec returned %v after its context had ended because of %v", err, errStop)
 	}
 	wantRows("select 'after the cancellation'", "after the cancellation")
 }

@@ -38,7 +38,7 @@ func TestExec_RowsAndErrors(t *testing.T) {
 		t.Errorf("the log does not have the failure:\n%s", s.Log())
 	}
 
-	enough := errors.New("enough")
+	errStop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error)
 	go func() {
@@ -48,9 +48,9 @@ func TestExec_RowsAndErrors(t *testing.T) {
 	await(t, "the query", func() bool {
 		return query(t, s, "postgres", "select count(*) from pg_stat_activity where query like 'select pg_sleep%'") == "1"
 	})
-	cancel(enough)
-	if err := <-ended; !errors.Is(err, enough) {
-		t.Errorf("Exec returned %v after its context had ended because of %v", err, enough)
+	cancel(errStop)
+	if err := <-ended; !errors.Is(err, errStop) {
+		t.Errorf("Exec returned %v after its context had ended because of %v", err, errStop)
 	}
 }
 

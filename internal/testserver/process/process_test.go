@@ -25,11 +25,11 @@ func startScript(t *testing.T, script string) (*Process, *Tail) {
 }
 
 // await waits until a condition holds.
-func await(t *testing.T, what string, condition func() bool) {
+func await(t *testing.T, subject string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 5 minutes for %s", what)
+			t.Fatalf("waited 5 minutes for %s", subject)
 		}
 	}
 }
@@ -79,8 +79,8 @@ func TestKill_EndsChildrenThatAreBeingStarted(t *testing.T) {
 	}
 }
 
-// TestKill_ProcessThatEndsMeanwhile has processes end while Kill looks for what they started.
-func TestKill_ProcessThatEndsMeanwhile(t *testing.T) {
+// TestKill_ProcessEndsDuringKill has processes end while Kill looks for what they started.
+func TestKill_ProcessEndsDuringKill(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		p, _ := startScript(t, "exec sleep 600")

@@ -147,11 +147,11 @@ func (e end) isReset() {
 }
 
 // await waits until a condition holds.
-func await(t *testing.T, what string, condition func() bool) {
+func await(t *testing.T, subject string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", patience, subject)
 		}
 	}
 }

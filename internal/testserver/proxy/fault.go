@@ -9,12 +9,12 @@ import (
 
 // A fault strikes one connection: the first one whose client sends a pattern.
 type fault struct {
-	kind    kind
-	request []byte           // strikes the connection on which a client sends this
-	seen    map[*link][]byte // the last bytes that clients have sent, which may begin request
-	until   []byte           // the end of the reply to lose
-	replied []byte           // the last bytes of the server's reply, which may begin until
-	struck  chan struct{}
+	kind     kind
+	request  []byte           // strikes the connection on which a client sends this
+	seen     map[*link][]byte // the last bytes that clients have sent, which may begin request
+	replyEnd []byte           // the end of the reply to lose
+	replied  []byte           // the last bytes of the server's reply, which may begin replyEnd
+	struck   chan struct{}
 }
 
 type kind int
@@ -48,12 +48,12 @@ func (p *Proxy) CutAfter(pattern []byte) (struck <-chan struct{}) {
 
 // LoseReply loses the reply to a request that the server has executed: on the next connection
 // on which a client sends request, no further data from the server arrives, and when the
-// server has sent until, the connection is reset on both sides. The channel is closed when
+// server has sent replyEnd, the connection is reset on both sides. The channel is closed when
 // that has happened. With a nil until the reset follows the server's first data, which a long
 // request may trigger before the server has finished. If both are nil, the fault strikes the
 // next request on any connection.
-func (p *Proxy) LoseReply(request, until []byte) (struck <-chan struct{}) {
-	return p.arm(&fault{kind: loseReply, request: request, until: until})
+func (p *Proxy) LoseReply(request, replyEnd []byte) (struck <-chan struct{}) {
+	return p.arm(&fault{kind: loseReply, request: request, replyEnd: replyEnd})
 }
 
 func (p *Proxy) arm(f *fault) <-chan struct{} {
@@ -101,7 +101,7 @@ func (l *link) reply(chunk []byte) verdict {
 		return verdict{} // the connection is about to be closed
 	}
 	var complete bool
-	if complete, f.replied = find(f.until, f.replied, chunk); complete {
+	if complete, f.replied = find(f.replyEnd, f.replied, chunk); complete {
 		return verdict{strike: f}
 	}
 	return verdict{}

@@ -107,9 +107,9 @@ func TestStall_ForwardsLater(t *testing.T) {
 	crashing.crashes()
 	crashed.getsNothing()
 
-	late := dial(t, p)
-	late.send("hello")
-	late.getsNothing()
+	second := dial(t, p)
+	second.send("hello")
+	second.getsNothing()
 	must(t, l.SetDeadline(time.Now().Add(quiet)))
 	if c, err := l.Accept(); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the server accepts a new connection: %v, %v", c, err)
@@ -154,10 +154,10 @@ func TestCut_EndsConnections(t *testing.T) {
 	client, server := connect(t, p, l)
 	p.Stall()
 	client.send("lost")
-	late := dial(t, p)
+	second := dial(t, p)
 	awaitConnections(t, p, 2)
 	p.Cut()
-	for _, e := range []end{client, server, late} {
+	for _, e := range []end{client, server, second} {
 		e.isReset()
 	}
 	p.Resume()
@@ -224,14 +224,14 @@ func TestClose_EndsConnections(t *testing.T) {
 	}
 	client, server := connect(t, p, l)
 	p.Stall()
-	late := dial(t, p)
+	second := dial(t, p)
 	awaitConnections(t, p, 2)
 	for range 2 { // the second time changes nothing
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, e := range []end{client, server, late} {
+	for _, e := range []end{client, server, second} {
 		e.isReset()
 	}
 	if err := p.Accept(); err == nil {
@@ -317,8 +317,8 @@ func TestThrottle_LimitsTheRate(t *testing.T) {
 	start := time.Now()
 	server.send(string(bytes.Repeat([]byte("x"), size)))
 	client.gets(string(bytes.Repeat([]byte("x"), size)))
-	if took, least := time.Since(start), time.Second*size/rate; took < least {
-		t.Errorf("%d bytes arrive within %v at %d bytes a second, want at least %v", size, took, rate, least)
+	if took, minimum := time.Since(start), time.Second*size/rate; took < minimum {
+		t.Errorf("%d bytes arrive within %v at %d bytes a second, want at least %v", size, took, rate, minimum)
 	}
 	p.Throttle(0)
 	client.send("question")

@@ -26,11 +26,11 @@ func TestSilence_ForwardsNothing(t *testing.T) {
 	for _, e := range []end{client, server, left, crashed} {
 		e.getsNothing()
 	}
-	late, accepted := connect(t, p, l)
-	late.send("hello")
+	second, accepted := connect(t, p, l)
+	second.send("hello")
 	accepted.gets("hello")
 	accepted.send("welcome")
-	late.gets("welcome")
+	second.gets("welcome")
 	server.send("2") // still
 	client.getsNothing()
 }

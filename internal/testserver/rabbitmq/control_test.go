@@ -48,11 +48,11 @@ func testControl(t *testing.T, s *Server) {
 		}
 	}
 
-	enough := errors.New("enough")
+	errStop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	if _, err := s.Control(ctx, "list_users"); !errors.Is(err, enough) {
-		t.Errorf("Control returned %v after its context had ended because of %v", err, enough)
+	cancel(errStop)
+	if _, err := s.Control(ctx, "list_users"); !errors.Is(err, errStop) {
+		t.Errorf("Control returned %v after its context had ended because of %v", err, errStop)
 	}
 
 	var all sync.WaitGroup

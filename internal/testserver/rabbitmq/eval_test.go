@@ -28,10 +28,10 @@ func testEval(t *testing.T, s *Server) {
 		t.Errorf("Eval of no expression = %s, want an error", got)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	enough := errors.New("enough")
-	go func() { cancel(enough) }()
-	if got, err := s.Eval(ctx, "timer:sleep(infinity)."); !errors.Is(err, enough) {
-		t.Errorf("Eval whose context ended = %s, %v; want %v", got, err, enough)
+	errStop := errors.New("enough")
+	go func() { cancel(errStop) }()
+	if got, err := s.Eval(ctx, "timer:sleep(infinity)."); !errors.Is(err, errStop) {
+		t.Errorf("Eval whose context ended = %s, %v; want %v", got, err, errStop)
 	}
 }
 

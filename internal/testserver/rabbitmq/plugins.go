@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// always are the applications that every server runs, besides their requirements.
-var always = []string{"rabbit", "rabbitmq_management"}
+// defaultPlugins are the applications that every server runs, besides their requirements.
+var defaultPlugins = []string{"rabbit", "rabbitmq_management"}
 
 var (
 	pluginName = regexp.MustCompile(`^[a-z0-9_]+$`)
@@ -28,7 +28,7 @@ func enabledPlugins(wanted []string) (string, error) {
 			return "", fmt.Errorf("Config.Plugins has %q, which is no name of a plugin", name)
 		}
 	}
-	all := append(slices.Clone(always[1:]), wanted...)
+	all := append(slices.Clone(defaultPlugins[1:]), wanted...)
 	return "[" + strings.Join(all, ",") + "].\n", nil
 }
 
@@ -41,7 +41,7 @@ func (s *Server) linkPrograms(wanted []string) error {
 	if err != nil {
 		return err
 	}
-	entries, err := available.closure(append(slices.Clone(always), wanted...))
+	entries, err := available.closure(append(slices.Clone(defaultPlugins), wanted...))
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,11 @@ import (
 )
 
 // awaiting waits until a condition holds.
-func awaiting(t *testing.T, what string, condition func() bool) {
+func awaiting(t *testing.T, subject string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(process.Patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited %v for %s", process.Patience, what)
+			t.Fatalf("waited %v for %s", process.Patience, subject)
 		}
 	}
 }

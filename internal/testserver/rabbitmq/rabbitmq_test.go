@@ -89,8 +89,8 @@ var lateQueues = []string{"late1", "late2", "late3", "late4", "late5"}
 
 func declare(t *testing.T, s *Server, vhost string) {
 	t.Helper()
-	for _, late := range lateQueues {
-		manage(t, s, "PUT", "/api/queues/"+vhost+"/"+late, `{"durable":true,"arguments":{"x-queue-type":"classic"}}`, nil)
+	for _, name := range lateQueues {
+		manage(t, s, "PUT", "/api/queues/"+vhost+"/"+name, `{"durable":true,"arguments":{"x-queue-type":"classic"}}`, nil)
 	}
 }
 
@@ -126,8 +126,8 @@ func TestRestart_KeepsConfirmedMessages(t *testing.T) {
 				t.Fatalf("restart after %s: %v", end.how, err)
 			}
 			check(t, s, vhost, "keep me", end.how)
-			for _, late := range lateQueues {
-				manage(t, s, "GET", "/api/queues/"+vhost+"/"+late, "", nil)
+			for _, name := range lateQueues {
+				manage(t, s, "GET", "/api/queues/"+vhost+"/"+name, "", nil)
 			}
 		}
 		if s.Addr() != addr || s.ManagementURL() != management {
@@ -165,7 +165,7 @@ func TestStart_ServerIsReady(t *testing.T) {
 
 func testUsers(t *testing.T, s *Server) {
 	for _, c := range []struct {
-		who      *url.Userinfo
+		user     *url.Userinfo
 		path     string
 		want     int
 		contains string
@@ -179,10 +179,10 @@ func testUsers(t *testing.T, s *Server) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.who.String() == url.UserPassword(User, Password).String() && u.User.String() != c.who.String() {
-			t.Errorf("ManagementURL is for %v, want %v", u.User, c.who)
+		if c.user.String() == url.UserPassword(User, Password).String() && u.User.String() != c.user.String() {
+			t.Errorf("ManagementURL is for %v, want %v", u.User, c.user)
 		}
-		u.User = c.who
+		u.User = c.user
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -196,7 +196,7 @@ func testUsers(t *testing.T, s *Server) {
 			t.Fatal(err)
 		}
 		if response.StatusCode != c.want || !strings.Contains(body.String(), c.contains) {
-			t.Errorf("%s as %s is %s, want %d and %s", c.path, c.who.Username(), &body, c.want, c.contains)
+			t.Errorf("%s as %s is %s, want %d and %s", c.path, c.user.Username(), &body, c.want, c.contains)
 		}
 	}
 }
@@ -241,13 +241,13 @@ func testCtl(t *testing.T, s *Server) {
 	if got, err := s.Ctl(t.Context(), "eval", "1 + 1."); err != nil || got != "2" {
 		t.Errorf("eval = %q, %v; want 2", got, err)
 	}
-	enough := errors.New("enough")
+	errStop := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(enough)
-	if _, err := s.Ctl(ctx, "list_users"); !errors.Is(err, enough) {
-		t.Errorf("Ctl returned %v after its context had ended because of %v", err, enough)
+	cancel(errStop)
+	if _, err := s.Ctl(ctx, "list_users"); !errors.Is(err, errStop) {
+		t.Errorf("Ctl returned %v after its context had ended because of %v", err, errStop)
 	}
-	if _, err := s.Manage(ctx, "GET", "/api/overview", ""); !errors.Is(err, enough) {
+	if _, err := s.Manage(ctx, "GET", "/api/overview", ""); !errors.Is(err, errStop) {
 		t.Errorf("Manage returned %v after its context had ended", err)
 	}
 }

@@ -324,17 +324,17 @@ func FuzzDecodeValue(f *testing.F) {
 		if len(rest) >= len(b) {
 			t.Fatalf("%#v took no bytes", v)
 		}
-		once, err := AppendValue(nil, v)
+		first, err := AppendValue(nil, v)
 		if err != nil {
 			t.Fatalf("%#v was decoded and cannot be encoded: %v", v, err)
 		}
-		v, rest, err = DecodeValue(once)
+		v, rest, err = DecodeValue(first)
 		if err != nil || len(rest) > 0 {
-			t.Fatalf("%x cannot be decoded: %d bytes left, %v", once, len(rest), err)
+			t.Fatalf("%x cannot be decoded: %d bytes left, %v", first, len(rest), err)
 		}
-		twice, err := AppendValue(nil, v)
-		if err != nil || !bytes.Equal(once, twice) {
-			t.Fatalf("%x was encoded as %x, %v", once, twice, err)
+		second, err := AppendValue(nil, v)
+		if err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%x was encoded as %x, %v", first, second, err)
 		}
 	})
 }
@@ -352,17 +352,17 @@ func FuzzDecodePerformative(f *testing.F) {
 		if err != nil {
 			return
 		}
-		once, err := AppendPerformative(nil, p)
+		first, err := AppendPerformative(nil, p)
 		if err != nil {
 			t.Fatalf("%#v was decoded and cannot be encoded: %v", p, err)
 		}
-		p, err = DecodePerformative(once)
+		p, err = DecodePerformative(first)
 		if err != nil {
-			t.Fatalf("%x cannot be decoded: %v", once, err)
+			t.Fatalf("%x cannot be decoded: %v", first, err)
 		}
-		twice, err := AppendPerformative(nil, p)
-		if err != nil || !bytes.Equal(once, twice) {
-			t.Fatalf("%x was encoded as %x, %v", once, twice, err)
+		second, err := AppendPerformative(nil, p)
+		if err != nil || !bytes.Equal(first, second) {
+			t.Fatalf("%x was encoded as %x, %v", first, second, err)
 		}
 	})
 }

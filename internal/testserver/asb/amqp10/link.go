@@ -308,7 +308,7 @@ func (l *Link) flowLocked(p *Flow) {
 		if p.DeliveryCount != nil {
 			count = *p.DeliveryCount
 		}
-		l.credit = beyond(*p.LinkCredit, l.deliveryCount-count)
+		l.credit = excess(*p.LinkCredit, l.deliveryCount-count)
 		l.drain = p.Drain
 		l.Wake()
 	}

@@ -158,17 +158,17 @@ func FuzzDecodeMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		once, err := AppendMessage(nil, m)
+		first, err := AppendMessage(nil, m)
 		if err != nil {
 			t.Fatalf("%+v was decoded and cannot be encoded: %v", m, err)
 		}
-		m, err = DecodeMessage(once)
+		m, err = DecodeMessage(first)
 		if err != nil {
-			t.Fatalf("%x cannot be decoded: %v", once, err)
+			t.Fatalf("%x cannot be decoded: %v", first, err)
 		}
-		twice, err := AppendMessage(nil, m) // entries of maps are in any order
-		if err != nil || len(once) != len(twice) {
-			t.Fatalf("%x was encoded as %x, %v", once, twice, err)
+		second, err := AppendMessage(nil, m) // entries of maps are in any order
+		if err != nil || len(first) != len(second) {
+			t.Fatalf("%x was encoded as %x, %v", first, second, err)
 		}
 	})
 }

@@ -65,8 +65,8 @@ func (s *session) link(handle uint32) (*Link, bool) {
 	return l, l != nil
 }
 
-// beyond returns the unused part of a window.
-func beyond(window, used uint32) uint32 {
+// excess returns the unused part of a window.
+func excess(window, used uint32) uint32 {
 	if used >= window {
 		return 0
 	}

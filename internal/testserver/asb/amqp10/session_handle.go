@@ -47,7 +47,7 @@ func (s *session) flow(p *Flow) {
 	if p.NextIncomingID != nil {
 		next = *p.NextIncomingID
 	}
-	s.remoteIncomingWindow = beyond(p.IncomingWindow, s.nextOutgoingID-next)
+	s.remoteIncomingWindow = excess(p.IncomingWindow, s.nextOutgoingID-next)
 	if s.remoteIncomingWindow > 0 {
 		for _, l := range s.links {
 			l.Wake()

@@ -16,17 +16,17 @@ type Operation struct {
 
 // counts has the numbers of operations.
 type counts struct {
-	mu sync.Mutex
-	of map[Operation]int
+	mu          sync.Mutex
+	byOperation map[Operation]int
 }
 
 func (c *counts) add(op Op, entity string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.of == nil {
-		c.of = map[Operation]int{}
+	if c.byOperation == nil {
+		c.byOperation = map[Operation]int{}
 	}
-	c.of[Operation{op, entity}]++
+	c.byOperation[Operation{op, entity}]++
 }
 
 // Count returns the number of operations of a kind since the start, with an entity, or
@@ -35,7 +35,7 @@ func (s *Server) Count(op Op, entity string) int {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
 	n := 0
-	for o, count := range s.counts.of {
+	for o, count := range s.counts.byOperation {
 		if o.Op == op && (entity == "" || strings.EqualFold(o.Entity, entity)) {
 			n += count
 		}
@@ -47,5 +47,5 @@ func (s *Server) Count(op Op, entity string) int {
 func (s *Server) Counts() map[Operation]int {
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
-	return maps.Clone(s.counts.of)
+	return maps.Clone(s.counts.byOperation)
 }

@@ -122,11 +122,11 @@ func (a arguments) tokens() []broker.LockToken {
 }
 
 func renewLocks(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
-	until, err := b.Renew(path, a.tokens()...)
+	lockedUntil, err := b.Renew(path, a.tokens()...)
 	if err != nil {
 		return nil, err
 	}
-	return amqp10.Map{{Key: "expirations", Value: arrayOf(until)}}, nil
+	return amqp10.Map{{Key: "expirations", Value: arrayOf(lockedUntil)}}, nil
 }
 
 func peek(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
@@ -231,8 +231,8 @@ func (c *client) session(path string, op Op, r *request, a arguments) (amqp10.Ma
 	b := c.broker()
 	switch op {
 	case OpRenewSession:
-		until, err := b.RenewSession(path, *id)
-		return amqp10.Map{{Key: "expiration", Value: until}}, err
+		lockedUntil, err := b.RenewSession(path, *id)
+		return amqp10.Map{{Key: "expiration", Value: lockedUntil}}, err
 	case OpGetSessionState:
 		state, err := b.SessionState(path, *id)
 		if state == nil {

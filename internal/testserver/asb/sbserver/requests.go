@@ -32,8 +32,8 @@ type replies struct {
 	queue []amqp10.Outgoing
 }
 
-// mostReplies is the most replies that may wait for a client that gives no credit.
-const mostReplies = 5000
+// maxReplies is the most replies that may wait for a client that gives no credit.
+const maxReplies = 5000
 
 // request is a request on $cbs or $management.
 type request struct {
@@ -110,9 +110,9 @@ func (c *client) sendReply(request *amqp10.Message, a response) {
 		return
 	}
 	r.mu.Lock()
-	if len(r.queue) >= mostReplies {
+	if len(r.queue) >= maxReplies {
 		r.mu.Unlock()
-		c.goClose(amqp10.Errorf(amqp10.ErrResourceLimitExceeded, "%d replies wait for credit on the link '%s'", mostReplies, r.link.Name()))
+		c.goClose(amqp10.Errorf(amqp10.ErrResourceLimitExceeded, "%d replies wait for credit on the link '%s'", maxReplies, r.link.Name()))
 		return
 	}
 	r.sent++

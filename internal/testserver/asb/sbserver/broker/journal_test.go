@@ -283,10 +283,10 @@ func TestJournal_DamagedFiles(t *testing.T) {
 			raw, err := os.ReadFile(path)
 			n.must(err)
 			n.must(os.WriteFile(path, []byte(test.damage(string(raw))), 0o600))
-			again, err := broker.New(broker.Config{Clock: n.clock, Dir: dir})
+			second, err := broker.New(broker.Config{Clock: n.clock, Dir: dir})
 			if test.opens {
 				n.must(err)
-				n = &namespace{again, t, n.clock}
+				n = &namespace{second, t, n.clock}
 				equal(t, "the body", body(n.receive("q")), "a")
 				return
 			}

@@ -32,8 +32,8 @@ func (s *store) releaseSessionLocked(n *session) {
 }
 
 // freeSessionLocked ends the lock of a session, and passes its locked messages to
-// giveBack.
-func (s *store) freeSessionLocked(n *session, giveBack func(*message)) {
+// release.
+func (s *store) freeSessionLocked(n *session, release func(*message)) {
 	s.entity.broker.agenda.Remove(&n.due)
 	n.holder, n.lockedUntil, n.isWaiting = nil, 0, false
 	messages := slices.SortedFunc(maps.Keys(n.locked), func(x, y *message) int { return int(x.sequence - y.sequence) })
@@ -41,7 +41,7 @@ func (s *store) freeSessionLocked(n *session, giveBack func(*message)) {
 		s.unlockLocked(m)
 	}
 	for _, m := range messages {
-		giveBack(m)
+		release(m)
 	}
 	if len(n.available) > 0 {
 		s.offerSessionLocked(n)

@@ -35,7 +35,7 @@ func (s *store) unlockLocked(m *message) {
 
 // Renew extends locks: each lasts for the lock duration of the entity from now on. It renews all
 // of them or none.
-func (b *Broker) Renew(path string, tokens ...LockToken) (until []time.Time, err error) {
+func (b *Broker) Renew(path string, tokens ...LockToken) (lockedUntil []time.Time, err error) {
 	b.lock()
 	defer b.finish(&err)
 	s, err := b.storeLocked(path)
@@ -55,9 +55,9 @@ func (b *Broker) Renew(path string, tokens ...LockToken) (until []time.Time, err
 	}
 	for _, m := range messages {
 		s.lockUntilLocked(m)
-		until = append(until, m.lockedUntil.Time())
+		lockedUntil = append(lockedUntil, m.lockedUntil.Time())
 	}
-	return until, nil
+	return lockedUntil, nil
 }
 
 // lockedMessage returns the message with a lock.

@@ -163,9 +163,9 @@ func bodies(all []broker.Delivery) string {
 	return fmt.Sprint(s)
 }
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
+func equal[T comparable](t *testing.T, subject string, got, want T) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s is %v, want %v", what, got, want)
+		t.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }

@@ -114,7 +114,7 @@ func (b *Broker) heldSessionLocked(path, id string) (*session, error) {
 }
 
 // RenewSession extends the lock of a session: it lasts for the lock duration from now on.
-func (b *Broker) RenewSession(path, id string) (until time.Time, err error) {
+func (b *Broker) RenewSession(path, id string) (lockedUntil time.Time, err error) {
 	b.lock()
 	defer b.finish(&err)
 	n, err := b.heldSessionLocked(path, id)

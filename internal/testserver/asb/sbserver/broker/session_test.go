@@ -143,9 +143,9 @@ func TestSession_Renew(t *testing.T) {
 	c := n.accept("s")
 	d := n.next(c)
 	n.clock.Advance(50 * time.Second)
-	until, err := n.RenewSession("q", "s")
+	lockedUntil, err := n.RenewSession("q", "s")
 	n.must(err)
-	equal(t, "the end of the lock", until, start.Add(110*time.Second))
+	equal(t, "the end of the lock", lockedUntil, start.Add(110*time.Second))
 	_, err = n.Renew("q", d.LockToken)
 	n.refuses(err, condition.NotAllowed)
 	n.clock.Advance(50 * time.Second)
@@ -257,15 +257,15 @@ func TestSessions_List(t *testing.T) {
 	n.must(n.SetSessionState("q", "state", []byte("x")))
 	n.must(c.Close())
 	n.must(n.accept("nothing").Close())
-	always := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
+	farFuture := time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 	tests := []struct {
 		after       time.Time
 		skip, limit int
 		want        string
 	}{
-		{always, 0, 100, "[a b c state]"},
-		{always, 1, 2, "[b c]"},
-		{always, 10, 2, "[]"},
+		{farFuture, 0, 100, "[a b c state]"},
+		{farFuture, 1, 2, "[b c]"},
+		{farFuture, 10, 2, "[]"},
 		{start.Add(-time.Second), 0, 100, "[state]"},
 		{start, 0, 100, "[]"},
 	}

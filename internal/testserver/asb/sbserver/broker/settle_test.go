@@ -71,9 +71,9 @@ func TestSettle_LockLost(t *testing.T) {
 			err := n.Settle("q", d.LockToken, broker.Settlement{Outcome: outcome})
 			n.refuses(err, condition.MessageLockLost)
 			equal(t, "the status", err.(*condition.Error).Status(), 410)
-			again := n.receive("q")
-			n.settle("q", again, broker.Complete)
-			n.refuses(n.Settle("q", again.LockToken, broker.Settlement{Outcome: outcome}), condition.MessageLockLost)
+			redelivered := n.receive("q")
+			n.settle("q", redelivered, broker.Complete)
+			n.refuses(n.Settle("q", redelivered.LockToken, broker.Settlement{Outcome: outcome}), condition.MessageLockLost)
 		})
 	}
 }
@@ -122,9 +122,9 @@ func TestRenew_ExtendsTheLock(t *testing.T) {
 	d := n.receive("q")
 	for range 5 {
 		n.clock.Advance(50 * time.Second)
-		until, err := n.Renew("q", d.LockToken)
+		lockedUntil, err := n.Renew("q", d.LockToken)
 		n.must(err)
-		equal(t, "the end of the lock", until[0], n.clock.Now().Add(time.Minute))
+		equal(t, "the end of the lock", lockedUntil[0], n.clock.Now().Add(time.Minute))
 	}
 	n.settle("q", d, broker.Complete)
 	_, err := n.Renew("q", d.LockToken)

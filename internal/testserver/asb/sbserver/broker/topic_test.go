@@ -89,7 +89,7 @@ func TestForward_Failures(t *testing.T) {
 	}
 }
 
-func TestForward_QueueThatWasCreatedAnew(t *testing.T) {
+func TestForward_RecreatedQueue(t *testing.T) {
 	n := withTopic(t, rules.Rule{})
 	n.queue("target", properties.Queue{})
 	n.must(n.CreateSubscription("t", "f", properties.Subscription{ForwardTo: "target"}, rules.Rule{}))

@@ -56,12 +56,12 @@ var actions = map[testserver.Action]sbserver.Action{
 	testserver.Detach: sbserver.Detach, testserver.CloseConnection: sbserver.CloseConnection, testserver.Cut: sbserver.Cut,
 }
 
-// mostRequest is the most bytes of a request.
-const mostRequest = 1 << 16
+// maxRequest is the most bytes of a request.
+const maxRequest = 1 << 16
 
 func (c *control) inject(r *http.Request) (any, error) {
 	var f testserver.Fault
-	body := json.NewDecoder(io.LimitReader(r.Body, mostRequest))
+	body := json.NewDecoder(io.LimitReader(r.Body, maxRequest))
 	body.DisallowUnknownFields()
 	if err := body.Decode(&f); err != nil {
 		return nil, fmt.Errorf("the request is no fault: %w", err)

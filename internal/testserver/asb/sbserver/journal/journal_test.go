@@ -94,7 +94,7 @@ func TestFlush_KeepsItsError(t *testing.T) {
 	l.AppendLocked([]byte("a"))
 	first := l.Flush(&broker, empty)
 	l.AppendLocked([]byte("b"))
-	if again := l.Flush(&broker, empty); first == nil || !errors.Is(again, first) {
-		t.Errorf("the errors are %v and %v", first, again)
+	if second := l.Flush(&broker, empty); first == nil || !errors.Is(second, first) {
+		t.Errorf("the errors are %v and %v", first, second)
 	}
 }

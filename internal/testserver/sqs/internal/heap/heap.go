@@ -16,10 +16,10 @@ func (h *Heap[T]) Push(item T) {
 	h.up(len(h.Items) - 1)
 }
 
-// Peek returns the least item, or false if there is none.
-func (h *Heap[T]) Peek() (least T, ok bool) {
+// Peek returns the first item, or false if there is none.
+func (h *Heap[T]) Peek() (first T, ok bool) {
 	if len(h.Items) == 0 {
-		return least, false
+		return first, false
 	}
 	return h.Items[0], true
 }

@@ -46,9 +46,9 @@ func TestHeap_KeepsItsOrder(t *testing.T) {
 	}
 	slices.SortFunc(all, func(a, b *item) int { return a.key - b.key })
 	for _, want := range all {
-		least, ok := h.Peek()
-		if !ok || least.key != want.key {
-			t.Fatalf("the least is %v, want %d", least, want.key)
+		first, ok := h.Peek()
+		if !ok || first.key != want.key {
+			t.Fatalf("the least is %v, want %d", first, want.key)
 		}
 		h.Remove(0)
 	}

@@ -24,7 +24,7 @@ type settings struct {
 }
 
 // A number is an attribute that is an integer.
-type number struct{ least, most, standard int }
+type number struct{ min, max, standard int }
 
 var numbers = map[string]number{
 	"DelaySeconds":                  {0, 900, 0},
@@ -112,7 +112,7 @@ func (st *Store) changeAttributesLocked(name string, fifo bool, before, change m
 
 func checkAttribute(name, value string, fifo bool) *api.Error {
 	if n, ok := numbers[name]; ok {
-		if i, err := strconv.Atoi(value); err != nil || i < n.least || i > n.most {
+		if i, err := strconv.Atoi(value); err != nil || i < n.min || i > n.max {
 			return invalidAttribute(name, "")
 		}
 		return nil
@@ -170,14 +170,14 @@ func (st *Store) parseSettings(attributes map[string]string) (s settings, _ *api
 	s.deduplicatePerGroup = attributes["DeduplicationScope"] == "messageGroup"
 	if text := attributes["RedrivePolicy"]; text != "" {
 		var raw struct {
-			Target string      `json:"deadLetterTargetArn"`
-			Most   json.Number `json:"maxReceiveCount"` // takes a number in quotes, too
+			Target      string      `json:"deadLetterTargetArn"`
+			MaxReceives json.Number `json:"maxReceiveCount"` // takes a number in quotes, too
 		}
 		if err := json.Unmarshal([]byte(text), &raw); err != nil {
 			return s, api.InvalidParameter("Value %s for parameter RedrivePolicy is invalid.", text)
 		}
-		most, _ := strconv.Atoi(raw.Most.String()) // was checked
-		s.redrivePolicy = &redrivePolicy{raw.Target, most}
+		maxReceives, _ := strconv.Atoi(raw.MaxReceives.String()) // was checked
+		s.redrivePolicy = &redrivePolicy{raw.Target, maxReceives}
 	}
 	var err *api.Error
 	if s.redriveAllowPolicy, err = parseRedriveAllowPolicy(attributes["RedriveAllowPolicy"]); err != nil {

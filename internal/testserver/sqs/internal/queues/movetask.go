@@ -189,15 +189,15 @@ func (st *Store) listMessageMoveTasks(_ *api.Call, r *moveTaskRequest) (*listTas
 	if _, err := st.taskQueueLocked(r.Source, "SourceArn"); err != nil {
 		return nil, err
 	}
-	most := 1
+	limit := 1
 	if r.MaxResults != nil {
-		if most = *r.MaxResults; most < 1 || most > 10 {
+		if limit = *r.MaxResults; limit < 1 || limit > 10 {
 			return nil, api.InvalidParameter("Value for parameter MaxResults is invalid. Reason: MaxResults must be between 1 and 10.")
 		}
 	}
 	response := &listTasksResponse{[]taskResult{}}
 	for _, t := range slices.Backward(st.tasks) { // the newest first
-		if t.source != r.Source || len(response.Results) == most {
+		if t.source != r.Source || len(response.Results) == limit {
 			continue
 		}
 		result := taskResult{

@@ -139,19 +139,19 @@ func TestReplay_RestoresTheStore(t *testing.T) {
 	}
 	log.Close()
 
-	again, log := restored()
+	second, log := restored()
 	defer log.Close()
-	got, _ := again.Contents("q")
+	got, _ := second.Contents("q")
 	for name, pair := range map[string][2][]Message{"ready": {got.Ready, want.Ready}, "in flight": {got.InFlight, want.InFlight}, "delayed": {got.Delayed, want.Delayed}} {
 		if len(pair[0]) != 1 || len(pair[1]) != 1 || pair[0][0].Body != name || !pair[0][0].Due.Equal(pair[1][0].Due) || pair[0][0].ReceiveCount != pair[1][0].ReceiveCount {
 			t.Errorf("%s: %+v, want %+v", name, pair[0], pair[1])
 		}
 	}
-	if names := again.QueueNames(); !slices.Equal(names, []string{"q"}) {
+	if names := second.QueueNames(); !slices.Equal(names, []string{"q"}) {
 		t.Errorf("the queues are %q", names)
 	}
-	run(t, again, "DeleteMessage", url+`,"ReceiptHandle":"`+handles[1]+`"}`, "") // an old handle is valid
-	if c, _ := again.Contents("q"); len(c.InFlight) != 0 {
+	run(t, second, "DeleteMessage", url+`,"ReceiptHandle":"`+handles[1]+`"}`, "") // an old handle is valid
+	if c, _ := second.Contents("q"); len(c.InFlight) != 0 {
 		t.Errorf("the message of an old handle is still there: %+v", c.InFlight)
 	}
 }

@@ -10,8 +10,8 @@ import (
 // A poll is a waiting ReceiveMessage.
 type poll struct {
 	wanted
-	until  clock.Instant
-	result chan []delivery // takes one, without waiting
+	deadline clock.Instant
+	result   chan []delivery // takes one, without waiting
 }
 
 // serveLocked gives ready messages to the waiting polls, in the order of their arrival, and
@@ -24,7 +24,7 @@ func (st *Store) serveLocked(q *queue, now clock.Instant) {
 	waiting := q.polls[:0]
 	for _, p := range q.polls {
 		got := st.takeLocked(q, p.wanted, now)
-		if len(got) > 0 || p.until <= now {
+		if len(got) > 0 || p.deadline <= now {
 			p.result <- got
 		} else {
 			waiting = append(waiting, p)
@@ -68,9 +68,9 @@ func (q *queue) nextEvent() (at clock.Instant, ok bool) {
 	if len(q.polls) == 0 {
 		return 0, false
 	}
-	at = q.polls[0].until
+	at = q.polls[0].deadline
 	for _, p := range q.polls[1:] {
-		at = min(at, p.until)
+		at = min(at, p.deadline)
 	}
 	if due, ok := q.next(); ok {
 		at = min(at, due)

@@ -85,7 +85,7 @@ func checkQueueName(name string, attributes map[string]string) (fifo bool, given
 	return fifo, given, nil
 }
 
-func isQueueName(s string, most int) bool { return len(s) <= most && api.IsBatchID(s) }
+func isQueueName(s string, limit int) bool { return len(s) <= limit && api.IsBatchID(s) }
 
 type queueRequest struct {
 	QueueURL string `json:"QueueUrl"`
@@ -182,10 +182,10 @@ func (st *Store) listDeadLetterSourceQueues(c *api.Call, r *listQueuesRequest) (
 // page returns the URLs of the queues on the requested page. The names are sorted; a token is
 // the last name of the previous page.
 func page(c *api.Call, names []string, r *listQueuesRequest) (urls []string, token string, _ *api.Error) {
-	most := 1000
+	limit := 1000
 	if r.MaxResults != nil {
-		if most = *r.MaxResults; most < 1 || most > 1000 {
-			return nil, "", api.InvalidParameter("Value %d for parameter MaxResults is invalid. Reason: MaxResults must be >= 1 and <= 1000.", most)
+		if limit = *r.MaxResults; limit < 1 || limit > 1000 {
+			return nil, "", api.InvalidParameter("Value %d for parameter MaxResults is invalid. Reason: MaxResults must be >= 1 and <= 1000.", limit)
 		}
 	}
 	if r.NextToken != "" {
@@ -199,10 +199,10 @@ func page(c *api.Call, names []string, r *listQueuesRequest) (urls []string, tok
 		}
 		names = names[i:]
 	}
-	if len(names) > most {
-		names = names[:most]
+	if len(names) > limit {
+		names = names[:limit]
 		if r.MaxResults != nil { // else the rest is cut off
-			token = api.EncodeToken(names[most-1])
+			token = api.EncodeToken(names[limit-1])
 		}
 	}
 	urls = make([]string, len(names))

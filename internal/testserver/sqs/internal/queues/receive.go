@@ -18,14 +18,14 @@ type delivery struct {
 
 // A wanted holds the parameters of a receive.
 type wanted struct {
-	most       int
+	max        int
 	visibility time.Duration
 	attempt    string // ReceiveRequestAttemptId; FIFO queues only
 }
 
 // takeLocked receives messages that are ready.
 func (st *Store) takeLocked(q *queue, w wanted, now clock.Instant) (got []delivery) {
-	for len(got) < w.most {
+	for len(got) < w.max {
 		if q.count[inFlight] >= st.maxInFlight {
 			break // no error: ReceiveMessage answers OverLimit where the service does
 		}
@@ -37,7 +37,7 @@ func (st *Store) takeLocked(q *queue, w wanted, now clock.Instant) (got []delive
 		// the first one locks the group.
 		n := 1
 		if q.fifo {
-			n = min(w.most-len(got), st.maxInFlight-q.count[inFlight])
+			n = min(w.max-len(got), st.maxInFlight-q.count[inFlight])
 		}
 		batch := st.takeFromLocked(q, g, n, w.visibility, now)
 		for _, m := range batch {

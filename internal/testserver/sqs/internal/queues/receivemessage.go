@@ -86,9 +86,9 @@ func (st *Store) receiveNow(r *receiveRequest) ([]delivery, *poll, *queue, *api.
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	w, wait := wanted{most: 1, visibility: q.visibility}, q.wait
+	w, wait := wanted{max: 1, visibility: q.visibility}, q.wait
 	if r.MaxNumberOfMessages != nil {
-		w.most = *r.MaxNumberOfMessages
+		w.max = *r.MaxNumberOfMessages
 	}
 	if r.VisibilityTimeout != nil {
 		w.visibility = clock.Seconds(*r.VisibilityTimeout)

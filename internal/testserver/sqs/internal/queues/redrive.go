@@ -12,8 +12,8 @@ import (
 
 // A redrivePolicy moves messages that were received too often to a dead-letter queue.
 type redrivePolicy struct {
-	target string // ARN
-	most   int    // receives
+	target      string // ARN
+	maxReceives int    // receives
 }
 
 // A redriveAllowPolicy restricts the queues that may use a queue as their dead-letter queue.
@@ -26,7 +26,7 @@ type redriveAllowPolicy struct {
 // the queue's redrive policy allows, and reports whether it did. As in the service, that
 // happens when the message would otherwise be received again.
 func (st *Store) redriveLocked(q *queue, m *message, now clock.Instant) bool {
-	if q.redrivePolicy == nil || m.here < q.redrivePolicy.most {
+	if q.redrivePolicy == nil || m.here < q.redrivePolicy.maxReceives {
 		return false
 	}
 	target := st.queueByARNLocked(q.redrivePolicy.target)
@@ -65,8 +65,8 @@ func (st *Store) parseRedrivePolicyLocked(text, name string, fifo bool) (*redriv
 		return nil, api.InvalidParameter("Value %s for parameter RedrivePolicy is invalid. Reason: %s", text, reason)
 	}
 	var raw struct {
-		Target *string         `json:"deadLetterTargetArn"`
-		Most   json.RawMessage `json:"maxReceiveCount"`
+		Target      *string         `json:"deadLetterTargetArn"`
+		MaxReceives json.RawMessage `json:"maxReceiveCount"`
 	}
 	if json.Unmarshal([]byte(text), &raw) != nil {
 		return wrong("Redrive policy is not a valid JSON map.")
@@ -74,12 +74,12 @@ func (st *Store) parseRedrivePolicyLocked(text, name string, fifo bool) (*redriv
 	if raw.Target == nil {
 		return wrong("Redrive policy does not contain mandatory attribute: deadLetterTargetArn.")
 	}
-	if raw.Most == nil {
+	if raw.MaxReceives == nil {
 		return wrong("Redrive policy does not contain mandatory attribute: maxReceiveCount.")
 	}
-	most, err := strconv.Atoi(strings.Trim(string(raw.Most), `"`)) // the service accepts both
-	if err != nil || most < 1 || most > 1000 {
-		return wrong("Invalid value for maxReceiveCount: " + strings.Trim(string(raw.Most), `"`) + ", valid values are from 1 to 1000 both inclusive.")
+	maxReceives, err := strconv.Atoi(strings.Trim(string(raw.MaxReceives), `"`)) // the service accepts both
+	if err != nil || maxReceives < 1 || maxReceives > 1000 {
+		return wrong("Invalid value for maxReceiveCount: " + strings.Trim(string(raw.MaxReceives), `"`) + ", valid values are from 1 to 1000 both inclusive.")
 	}
 	if strings.Count(*raw.Target, ":") != 5 || !strings.HasPrefix(*raw.Target, "arn:") {
 		return wrong("Invalid value for deadLetterTargetArn.")
@@ -93,7 +93,7 @@ func (st *Store) parseRedrivePolicyLocked(text, name string, fifo bool) (*redriv
 	case !target.allows(st.QueueARN(name)):
 		return wrong("Dead letter target does not allow the source queue in its redrive allow policy.")
 	}
-	return &redrivePolicy{*raw.Target, most}, nil
+	return &redrivePolicy{*raw.Target, maxReceives}, nil
 }
 
 // allows reports whether a queue's redrive allow policy lets another one name it as its

@@ -35,7 +35,7 @@ func BenchmarkQueue(b *testing.B) {
 				for b.Loop() {
 					i++
 					send(i)
-					got := st.takeLocked(q, wanted{most: 1, visibility: time.Minute}, now)
+					got := st.takeLocked(q, wanted{max: 1, visibility: time.Minute}, now)
 					if _, err := st.deleteLocked(q, got[0].handle, now); err != nil {
 						b.Fatal(err)
 					}

@@ -125,11 +125,11 @@ func TestFaults_InTheirOrderAndNumber(t *testing.T) {
 	f.struck(second)
 	f.send(url, "good")
 
-	always := f.Reject(server.Match{Operation: "SendMessage", Times: -1}, server.ServiceUnavailable)
+	permanent := f.Reject(server.Match{Operation: "SendMessage", Times: -1}, server.ServiceUnavailable)
 	for range 4 {
 		f.fails(f.trySend(url, "x"), "ServiceUnavailable")
 	}
-	f.struck(always)
+	f.struck(permanent)
 	f.ClearFaults()
 	f.send(url, "good")
 }

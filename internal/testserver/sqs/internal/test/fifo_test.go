@@ -55,7 +55,7 @@ func TestFIFO_OrderAndLocksOfGroups(t *testing.T) {
 		f.send(url, fmt.Sprintf("a%d", i), toGroup("a", ""))
 		f.send(url, fmt.Sprintf("b%d", i), toGroup("b", ""))
 	}
-	got := f.receive(url, most(3)) // as many of one group as possible
+	got := f.receive(url, maxMessages(3)) // as many of one group as possible
 	if fmt.Sprint(bodies(got)) != "[a0 a1 a2]" {
 		t.Fatalf("received %q", bodies(got))
 	}
@@ -101,7 +101,7 @@ func TestFIFO_RedeliversInOrder(t *testing.T) {
 	for i := range 5 {
 		f.send(url, fmt.Sprint(i), toGroup("g", ""))
 	}
-	got := f.receive(url, most(3))
+	got := f.receive(url, maxMessages(3))
 	f.Advance(30 * time.Second)
 	f.gets(url, "0", "1", "2", "3", "4")
 	f.Advance(30 * time.Second)
@@ -130,8 +130,8 @@ func TestFIFO_DeduplicatesByID(t *testing.T) {
 	url := f.fifo("q.fifo")
 	first := f.send(url, "x", toGroup("g", "d"))
 	f.delete(url, f.one(url))
-	if again := f.send(url, "y", toGroup("other", "d")); again != first { // also after the message was deleted
-		t.Errorf("the duplicate has the id %s, want that of the first, %s", again, first)
+	if second := f.send(url, "y", toGroup("other", "d")); second != first { // also after the message was deleted
+		t.Errorf("the duplicate has the id %s, want that of the first, %s", second, first)
 	}
 	f.gets(url)
 	f.Advance(5*time.Minute - 1)
@@ -197,20 +197,20 @@ func TestFIFO_AttemptIsRepeated(t *testing.T) {
 	attempt := func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("attempt") }
 	got := f.receive(url, attempt)
 	f.Advance(20 * time.Second)
-	again := f.receive(url, attempt)
+	second := f.receive(url, attempt)
 	handles := func(messages []types.Message) (h []string) {
 		for _, m := range messages {
 			h = append(h, *m.ReceiptHandle+" "+m.Attributes["ApproximateReceiveCount"])
 		}
 		return h
 	}
-	if len(got) != 2 || !slices.Equal(handles(got), handles(again)) {
-		t.Fatalf("the same attempt got %q, and again %q", handles(got), handles(again))
+	if len(got) != 2 || !slices.Equal(handles(got), handles(second)) {
+		t.Fatalf("the same attempt got %q, and again %q", handles(got), handles(second))
 	}
 	f.Advance(20 * time.Second) // the visibility timeout has begun again
 	f.counts(url, "0", "2", "0")
 	f.delete(url, got[0])
-	if again := f.receive(url, attempt); len(again) != 0 {
-		t.Errorf("the attempt got %q after a message was deleted", bodies(again))
+	if second := f.receive(url, attempt); len(second) != 0 {
+		t.Errorf("the attempt got %q after a message was deleted", bodies(second))
 	}
 }

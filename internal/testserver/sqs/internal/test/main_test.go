@@ -144,7 +144,7 @@ func (f *fixture) receive(url string, change ...func(*sqs.ReceiveMessageInput)) 
 	return out.Messages
 }
 
-func most(n int32) func(*sqs.ReceiveMessageInput) {
+func maxMessages(n int32) func(*sqs.ReceiveMessageInput) {
 	return func(in *sqs.ReceiveMessageInput) { in.MaxNumberOfMessages = n }
 }
 
@@ -245,8 +245,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// soon returns a context for events that happen at once, or never.
-func (f *fixture) soon() context.Context {
+// shortContext returns a context for events that happen at once, or never.
+func (f *fixture) shortContext() context.Context {
 	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Minute)
 	f.Cleanup(cancel)
 	return ctx
@@ -260,13 +260,13 @@ type polled struct {
 
 // poll begins a long poll at a queue and returns when it waits there, as the n-th of those
 // that do.
-func (f *fixture) poll(ctx context.Context, queue string, n int, seconds, most int32) <-chan polled {
+func (f *fixture) poll(ctx context.Context, queue string, n int, seconds, maxMessages int32) <-chan polled {
 	f.Helper()
 	result := make(chan polled, 1)
 	url := f.QueueURL(queue)
 	go func() {
 		out, err := f.sqs.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-			QueueUrl: &url, MaxNumberOfMessages: most, WaitTimeSeconds: seconds,
+			QueueUrl: &url, MaxNumberOfMessages: maxMessages, WaitTimeSeconds: seconds,
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{"All"},
 		})
 		if err != nil {
@@ -275,7 +275,7 @@ func (f *fixture) poll(ctx context.Context, queue string, n int, seconds, most i
 		}
 		result <- polled{messages: out.Messages}
 	}()
-	if err := f.AwaitPolls(f.soon(), queue, n); err != nil {
+	if err := f.AwaitPolls(f.shortContext(), queue, n); err != nil {
 		f.Fatal(err)
 	}
 	return result
@@ -290,7 +290,7 @@ func (f *fixture) answer(poll <-chan polled) []types.Message {
 			f.Fatal(p.err)
 		}
 		return p.messages
-	case <-f.soon().Done():
+	case <-f.shortContext().Done():
 		f.Fatal("a long poll has no answer")
 		return nil
 	}

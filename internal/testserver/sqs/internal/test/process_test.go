@@ -36,7 +36,7 @@ func child(journal string) int {
 	return 0
 }
 
-// startChild starts a server in a process of its own and returns clients of it, and a
+// startChild starts a server in a separate process and returns clients of it, and a
 // function that kills it. It has the machine's clock.
 func startChild(t *testing.T, journal string) (f *fixture, kill func()) {
 	t.Helper()
@@ -96,11 +96,11 @@ func TestProcess_ItsDeathLosesNothing(t *testing.T) {
 			kill() // while others are sent
 		}
 	}
-	again, _ := startChild(t, journal)
+	second, _ := startChild(t, journal)
 	// The URL has the port of the first process, which the server does not look at.
 	seen := map[string]bool{}
 	for {
-		got := again.receive(url)
+		got := second.receive(url)
 		for _, m := range got {
 			seen[*m.Body] = true
 		}
@@ -113,13 +113,13 @@ func TestProcess_ItsDeathLosesNothing(t *testing.T) {
 			t.Errorf("message %d was lost", i)
 		}
 	}
-	again.setVisibility(url, held, 0) // its handle is still good
-	if m := again.one(url); *m.Body != "in flight" || m.Attributes["ApproximateReceiveCount"] != "2" {
+	second.setVisibility(url, held, 0) // its handle is still good
+	if m := second.one(url); *m.Body != "in flight" || m.Attributes["ApproximateReceiveCount"] != "2" {
 		t.Errorf("received %q for the %s. time", *m.Body, m.Attributes["ApproximateReceiveCount"])
 	}
 }
 
-func TestRestart_KeepsWhatTheJournalHas(t *testing.T) {
+func TestRestart_KeepsTheMessagesOfTheJournal(t *testing.T) {
 	f := start(t, server.Config{File: filepath.Join(t.TempDir(), "journal")})
 	url := f.queue("q", "VisibilityTimeout", "100", "MessageRetentionPeriod", "7200")
 	dead := f.queue("dead", "RedriveAllowPolicy", `{"redrivePermission":"allowAll"}`)
@@ -183,7 +183,7 @@ func TestRestart_KeepsWhatTheJournalHas(t *testing.T) {
 	f.fails(err, "AWS.SimpleQueueService.QueueDeletedRecently")
 	f.counts(dead, "1", "0", "0")
 
-	if again := f.publish(fifoTopic, "once", group); *again.MessageId != *published.MessageId {
+	if second := f.publish(fifoTopic, "once", group); *second.MessageId != *published.MessageId {
 		t.Error("the topic has forgotten a deduplication id")
 	}
 	f.send(fifo, "0", toGroup("g", ""))

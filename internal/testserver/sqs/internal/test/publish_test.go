@@ -237,7 +237,7 @@ func TestFIFOTopic_OrderAndDeduplication(t *testing.T) {
 	}})
 	f.fails(err, "InvalidParameter") // the whole batch
 	first := f.publish(topic, "0", to("g", "d0"))
-	if again := f.publish(topic, "1", to("g", "d0")); *again.MessageId != *first.MessageId || *again.SequenceNumber != *first.SequenceNumber {
+	if second := f.publish(topic, "1", to("g", "d0")); *second.MessageId != *first.MessageId || *second.SequenceNumber != *first.SequenceNumber {
 		t.Error("a duplicate got an id of its own")
 	}
 	second := f.publish(topic, "2", to("g", "d2"))

@@ -57,8 +57,8 @@ func TestCreateQueue_AttributesAreReadable(t *testing.T) {
 func TestCreateQueue_IsIdempotent(t *testing.T) {
 	f := start(t, server.Config{})
 	url := f.queue("q", "DelaySeconds", "3")
-	if again := f.queue("q", "DelaySeconds", "3"); again != url {
-		t.Errorf("the second time: %s, want %s", again, url)
+	if second := f.queue("q", "DelaySeconds", "3"); second != url {
+		t.Errorf("the second time: %s, want %s", second, url)
 	}
 	f.queue("q") // attributes that are not given may be any
 	_, err := f.sqs.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("q"), Attributes: pairs([]string{"DelaySeconds", "4"})})
@@ -72,8 +72,8 @@ func TestCreateQueue_RefusesNamesAndAttributes(t *testing.T) {
 	f := start(t, server.Config{})
 	f.fifo("dead.fifo")
 	f.queue("dead")
-	policy := func(target, most string) string {
-		return `{"deadLetterTargetArn":"` + target + `","maxReceiveCount":` + most + `}`
+	policy := func(target, limit string) string {
+		return `{"deadLetterTargetArn":"` + target + `","maxReceiveCount":` + limit + `}`
 	}
 	tests := map[string]struct {
 		name       string

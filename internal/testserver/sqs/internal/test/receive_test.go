@@ -44,7 +44,7 @@ func TestLongPoll_WakesForADelayedMessage(t *testing.T) {
 	poll = f.poll(t.Context(), "q", 1, 20, 10)
 	f.setVisibility(url, m, 10)
 	f.Advance(9 * time.Second)
-	if err := f.AwaitPolls(f.soon(), "q", 1); err != nil {
+	if err := f.AwaitPolls(f.shortContext(), "q", 1); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(time.Second)
@@ -74,7 +74,7 @@ func TestLongPoll_EndsEmpty(t *testing.T) {
 	f.queue("q")
 	poll := f.poll(t.Context(), "q", 1, 20, 10)
 	f.Advance(20*time.Second - 1)
-	if err := f.AwaitPolls(f.soon(), "q", 1); err != nil {
+	if err := f.AwaitPolls(f.shortContext(), "q", 1); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(1)
@@ -95,7 +95,7 @@ func TestLongPoll_ShorterOneEndsBefore(t *testing.T) {
 	short := f.poll(t.Context(), "q", 2, 5, 10)
 	f.Advance(5 * time.Second)
 	f.answer(short)
-	if err := f.AwaitPolls(f.soon(), "q", 1); err != nil {
+	if err := f.AwaitPolls(f.shortContext(), "q", 1); err != nil {
 		t.Fatal(err)
 	}
 	f.Advance(15 * time.Second)
@@ -123,7 +123,7 @@ func TestReceiveMessage_Refuses(t *testing.T) {
 	url := f.queue("q")
 	for name, change := range map[string]func(*sqs.ReceiveMessageInput){
 		"a wait of 21 seconds":          waiting(21),
-		"11 messages":                   most(11),
+		"11 messages":                   maxMessages(11),
 		"a visibility timeout of 43201": func(in *sqs.ReceiveMessageInput) { in.VisibilityTimeout = 43201 },
 		"an attempt with a space":       func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = new("a b") },
 	} {
@@ -288,7 +288,7 @@ func TestCancelledPoll_TakesNothingOrTheNextMessage(t *testing.T) {
 				t.Fatalf("the cancelled poll ended with %v", p.err)
 			}
 			if !takes {
-				if err := f.AwaitPolls(f.soon(), "q", 0); err != nil {
+				if err := f.AwaitPolls(f.shortContext(), "q", 0); err != nil {
 					t.Fatal(err)
 				}
 				f.send(url, "x")

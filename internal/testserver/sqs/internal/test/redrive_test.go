@@ -14,8 +14,8 @@ import (
 	server "github.com/reprise-go/reprise/internal/testserver/sqs"
 )
 
-func (f *fixture) redrive(dead string, most int) string {
-	return fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, f.QueueARN(dead), most)
+func (f *fixture) redrive(dead string, limit int) string {
+	return fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, f.QueueARN(dead), limit)
 }
 
 func TestRedrive_AfterTheLastReceive(t *testing.T) {

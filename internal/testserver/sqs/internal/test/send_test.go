@@ -239,7 +239,7 @@ func TestFairQueue_GroupIDArrivesAndQuietTenantsGoFirst(t *testing.T) {
 	if len(got) != 10 || got[0].Attributes["MessageGroupId"] != "noisy" {
 		t.Fatalf("received %q", bodies(got))
 	}
-	if m := f.one(url, most(1)); *m.Body != "quiet" || m.Attributes["MessageGroupId"] != "quiet" {
+	if m := f.one(url, maxMessages(1)); *m.Body != "quiet" || m.Attributes["MessageGroupId"] != "quiet" {
 		t.Errorf("received %q of %q beside a noisy tenant, want quiet", *m.Body, m.Attributes["MessageGroupId"])
 	}
 	if got := f.receive(url); len(got) != 5 {

@@ -47,8 +47,8 @@ func TestSubscriptions_AreMadeOnceListedAndRemoved(t *testing.T) {
 	topic := f.topic("t")
 	f.fifo("q.fifo")
 	first := f.subscribe(topic, "q", "RawMessageDelivery", "true")
-	if again := f.subscribe(topic, "q", "RawMessageDelivery", "true"); *again != *first {
-		t.Errorf("the second time: %s, want %s", *again, *first)
+	if second := f.subscribe(topic, "q", "RawMessageDelivery", "true"); *second != *first {
+		t.Errorf("the second time: %s, want %s", *second, *first)
 	}
 	for name, attributes := range map[string][]string{
 		"another value":         {"RawMessageDelivery", "false"},

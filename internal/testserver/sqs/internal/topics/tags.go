@@ -41,7 +41,7 @@ func (st *Store) tagResource(_ *api.Call, f api.Form) (api.AnswerXML, *api.Error
 	tags := map[string]string{}
 	f.Each("Tags.member", func(p string) {
 		key := f.Get(p + ".Key")
-		if _, twice := tags[key]; twice {
+		if _, repeated := tags[key]; repeated {
 			err = api.InvalidSNSParameter("Duplicated keys are not allowed.")
 		}
 		tags[key] = f.Get(p + ".Value")

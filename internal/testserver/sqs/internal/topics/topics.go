@@ -55,7 +55,7 @@ func (st *Store) createTopic(_ *api.Call, f api.Form) (api.AnswerXML, *api.Error
 	var wrong *api.Error
 	f.Each("Tags.member", func(p string) {
 		key := f.Get(p + ".Key")
-		if _, twice := tags[key]; twice {
+		if _, repeated := tags[key]; repeated {
 			wrong = api.InvalidSNSParameter("Duplicated keys are not allowed.")
 		}
 		tags[key] = f.Get(p + ".Value")

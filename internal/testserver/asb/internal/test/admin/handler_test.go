@@ -34,7 +34,7 @@ type service struct {
 	handler *admin.Handler
 }
 
-// A redirect sends requests to a server whatever their URL says.
+// A redirect sends requests to a server, and ignores the host of their URL.
 type redirect struct {
 	client *http.Client
 	host   string
@@ -85,10 +85,10 @@ func (s *service) refuses(err error, status int) {
 	}
 }
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
+func equal[T comparable](t *testing.T, subject string, got, want T) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s is %v, want %v", what, got, want)
+		t.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }
 
@@ -400,12 +400,12 @@ func TestRuntimeProperties(t *testing.T) {
 	s.must(err)
 	_, err = s.CreateSubscription(ctx, "t", "s", nil)
 	s.must(err)
-	later := amqp10.Annotations{"x-opt-scheduled-enqueue-time": start.Add(time.Hour)}
+	scheduled := amqp10.Annotations{"x-opt-scheduled-enqueue-time": start.Add(time.Hour)}
 	for _, path := range []string{"q", "t"} {
 		for range 3 {
 			s.must(s.broker.Send(path, broker.Message{AMQP: &amqp10.Message{Data: [][]byte{[]byte("a")}}}))
 		}
-		s.must(s.broker.Send(path, broker.Message{AMQP: &amqp10.Message{Annotations: later, Data: [][]byte{[]byte("b")}}}))
+		s.must(s.broker.Send(path, broker.Message{AMQP: &amqp10.Message{Annotations: scheduled, Data: [][]byte{[]byte("b")}}}))
 	}
 	for _, path := range []string{"q", "t/Subscriptions/s"} {
 		c, err := s.broker.Consume(context.Background(), path, broker.ConsumerConfig{})

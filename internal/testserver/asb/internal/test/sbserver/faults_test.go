@@ -198,10 +198,10 @@ func TestRestart_JournalKeepsMessagesAndLocks(t *testing.T) {
 	if err := n.Restart(); err == nil {
 		t.Error("a server that runs was started again")
 	}
-	again := n.receiver("q")
-	n.receive(again, "b")
+	second := n.receiver("q")
+	n.receive(second, "b")
 	n.clock.Advance(time.Minute)
-	if m := n.receive(again, "a"); m.DeliveryCount != 2 {
+	if m := n.receive(second, "a"); m.DeliveryCount != 2 {
 		t.Errorf("delivery count %d", m.DeliveryCount)
 	}
 }

@@ -121,12 +121,12 @@ func TestMessages_SurviveFaults(t *testing.T) {
 	}()
 	ticks := time.NewTicker(100 * time.Millisecond)
 	defer ticks.Stop()
-	enough := time.After(stuckAfter)
+	timeout := time.After(stuckAfter)
 	for waiting := true; waiting; {
 		select {
 		case <-ended:
 			waiting = false
-		case <-enough:
+		case <-timeout:
 			t.Log("the SDK has not returned from a call")
 			waiting = false
 		case <-ticks.C:

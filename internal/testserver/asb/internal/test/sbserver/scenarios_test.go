@@ -91,14 +91,14 @@ func TestLock_ExpiresAndLateCompleteIsRefused(t *testing.T) {
 	n := open(t, sbserver.Config{})
 	n.send("q", "a")
 	r, other := n.receiver("q"), n.receiver("q")
-	late := n.receive(r, "a")
+	expired := n.receive(r, "a")
 	n.clock.Advance(time.Minute)
-	again := n.receive(other, "a")
-	if again.DeliveryCount != 2 {
-		t.Errorf("delivery count %d after the lock has expired", again.DeliveryCount)
+	redelivered := n.receive(other, "a")
+	if redelivered.DeliveryCount != 2 {
+		t.Errorf("delivery count %d after the lock has expired", redelivered.DeliveryCount)
 	}
-	n.code(r.CompleteMessage(n.ctx, late, nil), azservicebus.CodeLockLost)
-	n.ok(other.CompleteMessage(n.ctx, again, nil))
+	n.code(r.CompleteMessage(n.ctx, expired, nil), azservicebus.CodeLockLost)
+	n.ok(other.CompleteMessage(n.ctx, redelivered, nil))
 	n.empty("q")
 }
 

@@ -135,25 +135,25 @@ func TestSession_LostLockEndsTheReceiver(t *testing.T) {
 	r := n.accept("x")
 	n.receive(r, "a")
 	n.clock.Advance(time.Minute)
-	again := n.accept("x")
+	second := n.accept("x")
 	if err := r.RenewSessionLock(n.ctx, nil); err == nil {
 		t.Error("the lock was renewed that another receiver has")
 	}
-	if m := n.receive(again, "a"); m.DeliveryCount != 2 {
+	if m := n.receive(second, "a"); m.DeliveryCount != 2 {
 		t.Errorf("delivery count %d", m.DeliveryCount)
 	}
 }
 
-func TestSession_ClosedReceiverGivesItsMessagesBack(t *testing.T) {
+func TestSession_ClosedReceiverReleasesItsMessages(t *testing.T) {
 	t.Parallel()
 	n := openSessions(t, sbserver.Config{})
 	n.sendSession("x", "a")
 	r := n.accept("x")
 	n.receive(r, "a")
 	n.ok(r.Close(n.ctx))
-	again, err := n.client.AcceptNextSessionForQueue(n.ctx, "q", nil)
+	second, err := n.client.AcceptNextSessionForQueue(n.ctx, "q", nil)
 	n.ok(err)
-	if m := n.receive(again, "a"); m.DeliveryCount != 1 {
+	if m := n.receive(second, "a"); m.DeliveryCount != 1 {
 		t.Errorf("delivery count %d", m.DeliveryCount)
 	}
 }
