@@ -235,7 +235,7 @@ func TestHeadersJSON_ManyHeaders(t *testing.T) {
 	}
 }
 
-func TestHeadersJSON_SeldomAllocates(t *testing.T) {
+func TestHeadersJSON_Allocations(t *testing.T) {
 	for _, c := range []struct{ headers, allocations int }{{0, 1}, {4, 2}, {8, 2}, {11, 3}} {
 		h := standardHeaders(c.headers)
 		text := transport.AppendHeadersJSON(nil, h)

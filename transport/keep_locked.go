@@ -24,12 +24,12 @@ const minRenewalInterval = 10 * time.Millisecond
 // KeepLocked waits for the end of ctx.
 func KeepLocked(ctx context.Context, d core.Delivery) error {
 	for {
-		until := d.LockedUntil()
-		if until.IsZero() {
+		lockedUntil := d.LockedUntil()
+		if lockedUntil.IsZero() {
 			<-ctx.Done()
 			return nil
 		}
-		pause := max(time.Until(until)/2, minRenewalInterval)
+		pause := max(time.Until(lockedUntil)/2, minRenewalInterval)
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
@@ -37,7 +37,7 @@ func KeepLocked(ctx context.Context, d core.Delivery) error {
 			timer.Stop()
 			return nil
 		}
-		renewal, cancel := context.WithDeadline(ctx, until)
+		renewal, cancel := context.WithDeadline(ctx, lockedUntil)
 		err := d.Renew(renewal)
 		cancel()
 		switch {
@@ -45,7 +45,7 @@ func KeepLocked(ctx context.Context, d core.Delivery) error {
 			return nil //nolint:nilerr // it has ended as it should
 		case errors.Is(err, core.ErrLockLost):
 			return err
-		case err != nil && !time.Now().Before(until):
+		case err != nil && !time.Now().Before(lockedUntil):
 			return errors.Join(core.ErrLockLost, err)
 		}
 	}

@@ -28,16 +28,16 @@ const clocksAgree = 2 * time.Second
 // process's clock showed at. The closer the two moments, the better the estimate. A later
 // observation that is worse does not change the estimate for some minutes.
 func (c *ServiceClock) Observe(told, at time.Time) {
-	ahead := told.Sub(at)
+	offset := told.Sub(at)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.began.IsZero():
-		c.current, c.began = ahead, at
+		c.current, c.began = offset, at
 	case at.Sub(c.began) > serviceClockWindow:
-		c.previous, c.current, c.began, c.has = c.current, ahead, at, true
+		c.previous, c.current, c.began, c.has = c.current, offset, at, true
 	default:
-		c.current = max(c.current, ahead)
+		c.current = max(c.current, offset)
 	}
 }
 
@@ -47,14 +47,14 @@ func (c *ServiceClock) Observe(told, at time.Time) {
 func (c *ServiceClock) Ahead() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ahead := c.current
+	offset := c.current
 	if c.has {
-		ahead = max(ahead, c.previous)
+		offset = max(offset, c.previous)
 	}
-	if -clocksAgree < ahead && ahead < 0 {
+	if -clocksAgree < offset && offset < 0 {
 		return 0
 	}
-	return ahead
+	return offset
 }
 
 // Now returns the time by the broker's clock.

@@ -9,17 +9,17 @@ import (
 
 func TestServiceClock_TakesTheQuickestAnswer(t *testing.T) {
 	t.Parallel()
-	for _, ahead := range []time.Duration{-90 * time.Second, time.Hour, 1500 * time.Millisecond} {
+	for _, offset := range []time.Duration{-90 * time.Second, time.Hour, 1500 * time.Millisecond} {
 		var c transport.ServiceClock
 		at := time.Now()
 		for i, latency := range []time.Duration{5 * time.Second, 20 * time.Millisecond, time.Second, 400 * time.Millisecond} {
-			c.Observe(at.Add(ahead-latency), at)
-			if got := c.Ahead(); got > ahead {
-				t.Errorf("after %d answers the broker is ahead by %v; it is by %v", i+1, got, ahead)
+			c.Observe(at.Add(offset-latency), at)
+			if got := c.Ahead(); got > offset {
+				t.Errorf("after %d answers the broker is ahead by %v; it is by %v", i+1, got, offset)
 			}
 		}
-		if got := c.Ahead(); got < ahead-20*time.Millisecond {
-			t.Errorf("the broker is ahead by %v, although an answer took 20 ms: want %v", got, ahead)
+		if got := c.Ahead(); got < offset-20*time.Millisecond {
+			t.Errorf("the broker is ahead by %v, although an answer took 20 ms: want %v", got, offset)
 		}
 		before := time.Now()
 		if now := c.Now().Add(-c.Ahead()); now.Before(before) || now.After(time.Now()) {
@@ -48,11 +48,11 @@ func TestServiceClock_ForgetsOldObservations(t *testing.T) {
 	var c transport.ServiceClock
 	at := time.Now()
 	for i := range 4 { // the clock of the machine is set a minute forward
-		ahead := time.Duration(0)
+		offset := time.Duration(0)
 		if i > 0 {
-			ahead = -time.Minute
+			offset = -time.Minute
 		}
-		c.Observe(at.Add(ahead), at)
+		c.Observe(at.Add(offset), at)
 		at = at.Add(11 * time.Minute)
 	}
 	if got := c.Ahead(); got != -time.Minute {

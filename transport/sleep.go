@@ -8,16 +8,16 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// Sleep pauses for d, or until early gets a value or is closed; early may be nil. If it
+// Sleep pauses for d, or until wake gets a value or is closed; wake may be nil. If it
 // ends before that, it returns ctx.Err(), or [core.ErrClosed] if life, the Context of the
 // Lifecycle or of a receiver, has ended.
-func Sleep(ctx, life context.Context, d time.Duration, early <-chan struct{}) error {
+func Sleep(ctx, life context.Context, d time.Duration, wake <-chan struct{}) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
-	case <-early:
+	case <-wake:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

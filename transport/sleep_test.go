@@ -22,7 +22,7 @@ func TestSleep(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		ctx, life func(context.Context) context.Context
-		early     time.Duration // 0: never
+		wakeAfter time.Duration // 0: never
 		err       error
 		slept     time.Duration
 	}{
@@ -33,13 +33,13 @@ func TestSleep(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var early chan struct{}
-				if c.early > 0 {
-					early = make(chan struct{})
-					time.AfterFunc(c.early, func() { close(early) })
+				var wake chan struct{}
+				if c.wakeAfter > 0 {
+					wake = make(chan struct{})
+					time.AfterFunc(c.wakeAfter, func() { close(wake) })
 				}
 				began := time.Now()
-				err := transport.Sleep(c.ctx(t.Context()), c.life(t.Context()), time.Minute, early)
+				err := transport.Sleep(c.ctx(t.Context()), c.life(t.Context()), time.Minute, wake)
 				if slept := time.Since(began); !errors.Is(err, c.err) || slept != c.slept {
 					t.Errorf("Sleep returned %v after %v, want %v after %v", err, slept, c.err, c.slept)
 				}

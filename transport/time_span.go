@@ -39,8 +39,8 @@ func ParseTimeSpan(text string) (d time.Duration, ok bool) {
 		}
 		nanos = int64(n)
 	}
-	const mostDays = int64(1<<63-1) / int64(24*time.Hour)
-	if days >= mostDays || hours > 24 || minutes > 60 || seconds > 60 {
+	const maxDays = int64(1<<63-1) / int64(24*time.Hour)
+	if days >= maxDays || hours > 24 || minutes > 60 || seconds > 60 {
 		return 0, false
 	}
 	return time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour + time.Duration(minutes)*time.Minute + time.Duration(seconds)*time.Second + time.Duration(nanos), true

@@ -37,11 +37,11 @@ func Unavailable(ctx context.Context, err error, transient func(error) bool) err
 	if _, ok := errors.AsType[companionError](err); ok || IsPermanent(err) || core.IsPermanent(err) {
 		return err
 	}
-	late, named := errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded)
+	expired, named := errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded)
 	switch {
-	case late && !named && (errors.Is(err, context.Canceled) || transient(err)):
+	case expired && !named && (errors.Is(err, context.Canceled) || transient(err)):
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
-	case late && named:
+	case expired && named:
 	case ctx.Err() != nil || !transient(err):
 		return err
 	}

@@ -13,13 +13,13 @@ import (
 )
 
 func TestUnavailable(t *testing.T) {
-	always := func(error) bool { return true }
-	if err := transport.Unavailable(t.Context(), nil, always); err != nil {
+	transient := func(error) bool { return true }
+	if err := transport.Unavailable(t.Context(), nil, transient); err != nil {
 		t.Errorf("Unavailable(nil) = %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-1))
+	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-1))
 	defer cancel()
 	for name, c := range map[string]struct {
 		ctx       context.Context
@@ -31,7 +31,7 @@ func TestUnavailable(t *testing.T) {
 		"no transient error":    {t.Context(), io.EOF, false, false},
 		"the end of the call":   {ended, io.EOF, true, false},
 		"a lost lock":           {t.Context(), errors.Join(core.ErrLockLost, io.EOF), true, false},
-		"a passed deadline":     {late, errors.Join(context.DeadlineExceeded, io.EOF), false, true},
+		"a passed deadline":     {expired, errors.Join(context.DeadlineExceeded, io.EOF), false, true},
 		"a permanent error":     {t.Context(), fmt.Errorf("check: %w", transport.Permanent(io.EOF)), true, false},
 		"a missing queue":       {t.Context(), fmt.Errorf("%w: %w", core.ErrQueueNotFound, io.EOF), true, false},
 		"a transport is closed": {t.Context(), errors.Join(core.ErrClosed, io.EOF), true, false},
@@ -47,9 +47,9 @@ func TestUnavailable(t *testing.T) {
 }
 
 func TestUnavailable_NamesTheDeadline(t *testing.T) {
-	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-1))
+	expired, cancel := context.WithDeadline(t.Context(), time.Now().Add(-1))
 	defer cancel()
-	err := transport.Unavailable(late, io.EOF, func(error) bool { return true })
+	err := transport.Unavailable(expired, io.EOF, func(error) bool { return true })
 	for _, target := range []error{core.ErrUnavailable, context.DeadlineExceeded, io.EOF} {
 		if !errors.Is(err, target) {
 			t.Errorf("%v does not match %v", err, target)

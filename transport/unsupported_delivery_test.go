@@ -19,7 +19,7 @@ func (plainDelivery) Complete(context.Context) error       { return nil }
 func (plainDelivery) Abandon(context.Context, error) error { return nil }
 func (plainDelivery) Release(context.Context) error        { return nil }
 
-func TestUnsupportedDelivery_RefusesWhatIsNotOverridden(t *testing.T) {
+func TestUnsupportedDelivery_RefusesMethodsThatAreNotOverridden(t *testing.T) {
 	var d core.Delivery = plainDelivery{}
 	for name, err := range map[string]error{
 		"Postpone":     d.Postpone(t.Context(), time.Second, nil),
@@ -33,8 +33,8 @@ func TestUnsupportedDelivery_RefusesWhatIsNotOverridden(t *testing.T) {
 			t.Errorf("%s: %v, want errors.ErrUnsupported with the method's name", name, err)
 		}
 	}
-	if until := d.LockedUntil(); !until.IsZero() {
-		t.Errorf("LockedUntil: %v, want the zero time", until)
+	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() {
+		t.Errorf("LockedUntil: %v, want the zero time", lockedUntil)
 	}
 	if bound := d.BindContext(t.Context()); bound != t.Context() {
 		t.Errorf("BindContext: %v, want its argument", bound)

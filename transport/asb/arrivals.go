@@ -130,7 +130,7 @@ func (r *receiver) refresh(stale []*delivery) {
 	}
 	surplus := r.arriveLocked(stale...)
 	r.mu.Unlock()
-	r.putBack(surplus)
+	r.releaseUnseen(surplus)
 }
 
 // dropLocked frees the place of a delivery that will not be settled.
@@ -148,7 +148,7 @@ func (r *receiver) sweepLocked() {
 	if now.Before(r.nextSweep) {
 		return
 	}
-	r.nextSweep = now.Add(leastLock / 16)
+	r.nextSweep = now.Add(minLock / 16)
 	for d := range r.unsettled {
 		if !d.waiting && now.After(d.LockedUntil()) {
 			r.dropLocked(d)
@@ -158,7 +158,7 @@ func (r *receiver) sweepLocked() {
 
 // reserve takes places for a request, at most most. If there are none, the poller looks
 // again after room's signal, or after wait. open is false when the receiver is closed.
-func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting context.Context, open bool) {
+func (r *receiver) reserve(limit int) (places int, wait time.Duration, waiting context.Context, open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
@@ -173,9 +173,9 @@ func (r *receiver) reserve(most int) (places int, wait time.Duration, waiting co
 		free = r.freePlacesLocked()
 	}
 	if free <= 0 || r.permanent != nil {
-		return 0, leastLock, nil, true
+		return 0, minLock, nil, true
 	}
-	places = min(free, most)
+	places = min(free, limit)
 	r.asked += places
 	if free > places {
 		r.room.Notify()
@@ -195,7 +195,7 @@ func (r *receiver) answered(places int, messages []*delivery) (surplus []*delive
 	// In None a link without a request may have messages that the service has forgotten:
 	// so there is only one link.
 	if !r.sessions && r.mode != core.TransactionNone && len(messages) == places && r.freePlacesLocked() > 0 {
-		r.wanted = min(r.wanted+1, mostLinks)
+		r.wanted = min(r.wanted+1, maxLinks)
 		r.startPollersLocked()
 	}
 	surplus = r.arriveLocked(messages...)
@@ -209,11 +209,11 @@ func (r *receiver) keep(last []*delivery) {
 	r.mu.Lock()
 	surplus := r.arriveLocked(last...)
 	r.mu.Unlock()
-	r.putBack(surplus)
+	r.releaseUnseen(surplus)
 }
 
-// putBack releases messages that no handler has seen.
-func (r *receiver) putBack(surplus []*delivery) {
+// releaseUnseen releases messages that no handler has seen.
+func (r *receiver) releaseUnseen(surplus []*delivery) {
 	if len(surplus) == 0 {
 		return
 	}
@@ -222,18 +222,18 @@ func (r *receiver) putBack(surplus []*delivery) {
 	r.releaseAll(ctx, surplus)
 }
 
-// releasesAtOnce is how many messages are released at the same time.
-const releasesAtOnce = 64
+// maxConcurrentReleases is how many messages are released at the same time.
+const maxConcurrentReleases = 64
 
 // releaseAll releases messages, if the service can be reached. Otherwise they are
 // redelivered when their locks end.
 func (r *receiver) releaseAll(ctx context.Context, deliveries []*delivery) {
-	slots := make(chan struct{}, releasesAtOnce)
+	slots := make(chan struct{}, maxConcurrentReleases)
 	var running sync.WaitGroup
 	for _, d := range deliveries {
 		slots <- struct{}{}
 		running.Go(func() {
-			_ = d.giveBack(ctx)
+			_ = d.releaseUnplaced(ctx)
 			<-slots
 		})
 	}

@@ -85,7 +85,7 @@ func (b *bicep) resource(kind, parent, name string, properties ...string) string
 
 func (b *bicep) queue(address string) string {
 	return b.resource("queues", "namespace", names.ARMName(b.cfg.QueuePrefix+address),
-		"lockDuration: "+quoted(duration(b.cfg.LockDuration)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
+		"lockDuration: "+quoted(duration(b.cfg.LockDuration)), fmt.Sprintf("maxDeliveryCount: %d", maxDeliveryCount),
 		fmt.Sprintf("requiresSession: %v", b.cfg.names().KeepsGroups(address)))
 }
 
@@ -93,7 +93,7 @@ func (b *bicep) subscription(address, event string) {
 	topic := b.resource("topics", "namespace", names.ARMName(b.cfg.names().TopicOf(event)))
 	queue := b.queue(address)
 	b.resource("topics/subscriptions", topic, b.cfg.names().SubscriptionName(address),
-		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(mostLock)), fmt.Sprintf("maxDeliveryCount: %d", mostDeliveries),
+		"forwardTo: "+queue+".name", "lockDuration: "+quoted(duration(maxLock)), fmt.Sprintf("maxDeliveryCount: %d", maxDeliveryCount),
 		"deadLetteringOnFilterEvaluationExceptions: false")
 }
 

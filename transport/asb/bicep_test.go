@@ -17,7 +17,7 @@ func TestBicep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for what, want := range map[string]int{
+	for fragment, want := range map[string]int{
 		"name: 'shop'\n":                         1,
 		"name: 'test.billing'\n  properties":     2, // the queue and its subscription
 		"name: 'test.error'\n":                   1,
@@ -32,17 +32,17 @@ func TestBicep(t *testing.T) {
 		"forwardTo: queue1.name\n":               1,
 		secretKey:                                0,
 	} {
-		if got := strings.Count(text, what); got != want {
-			t.Errorf("it has %q %d times, want %d:\n%s", what, got, want, text)
+		if got := strings.Count(text, fragment); got != want {
+			t.Errorf("it has %q %d times, want %d:\n%s", fragment, got, want, text)
 		}
 	}
 	cfg.QueuePrefix, cfg.TopicPrefix = "test/", "test/"
 	if text, err = asb.Bicep(cfg, e); err != nil {
 		t.Fatal(err)
 	}
-	for what, want := range map[string]int{"name: 'test~billing'\n": 1, "name: 'test~Shop.OrderPlaced'\n": 1, "test/": 0} {
-		if got := strings.Count(text, what); got != want {
-			t.Errorf("with slashes it has %q %d times, want %d:\n%s", what, got, want, text)
+	for fragment, want := range map[string]int{"name: 'test~billing'\n": 1, "name: 'test~Shop.OrderPlaced'\n": 1, "test/": 0} {
+		if got := strings.Count(text, fragment); got != want {
+			t.Errorf("with slashes it has %q %d times, want %d:\n%s", fragment, got, want, text)
 		}
 	}
 }

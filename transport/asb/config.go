@@ -100,11 +100,11 @@ type Config struct {
 
 const (
 	defaultLock = time.Minute
-	leastLock   = 5 * time.Second // the service's limits
-	mostLock    = 5 * time.Minute
+	minLock     = 5 * time.Second // the service's limits
+	maxLock     = 5 * time.Minute
 
 	defaultMessageBytes = 240 << 10
-	mostMessageBytes    = 100<<20 - 64<<10
+	maxMessageBytes     = 100<<20 - 64<<10
 
 	requestTimeout = sdkclient.RequestTimeout // of a request that does not wait for messages
 	delayPrecision = time.Second
@@ -132,13 +132,13 @@ func (c *Config) complete() error {
 	}
 	if c.LockDuration == 0 {
 		c.LockDuration = defaultLock
-	} else if c.LockDuration < leastLock || c.LockDuration > mostLock {
-		wrong("Config.LockDuration is %v, but must be from %v to %v, or 0 for the default of %v", c.LockDuration, leastLock, mostLock, defaultLock)
+	} else if c.LockDuration < minLock || c.LockDuration > maxLock {
+		wrong("Config.LockDuration is %v, but must be from %v to %v, or 0 for the default of %v", c.LockDuration, minLock, maxLock, defaultLock)
 	}
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = defaultMessageBytes
-	} else if c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes {
-		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d", c.MaxMessageBytes, mostMessageBytes, defaultMessageBytes)
+	} else if c.MaxMessageBytes < 0 || c.MaxMessageBytes > maxMessageBytes {
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d", c.MaxMessageBytes, maxMessageBytes, defaultMessageBytes)
 	}
 	if c.AdminEndpoint != "" {
 		if u, err := url.Parse(c.AdminEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -285,6 +285,6 @@ const (
 	emulatorTimeToLive = "PT1H"
 )
 
-// mostDeliveries is the MaxDeliveryCount of the queues that Provision creates. The engine
+// maxDeliveryCount is the MaxDeliveryCount of the queues that Provision creates. The engine
 // counts attempts, and the service must not dead-letter a message before the engine does.
-const mostDeliveries = math.MaxInt32
+const maxDeliveryCount = math.MaxInt32

@@ -44,9 +44,9 @@ type sender struct {
 	refusesMixed, refusesBatches atomic.Bool
 }
 
-// mostSenders is the most queues and topics that have links for sending at the same time.
+// maxSenders is the most queues and topics that have links for sending at the same time.
 // The service allows 1,000 links on a connection, and a sender has four.
-const mostSenders = 200
+const maxSenders = 200
 
 // sender returns the sender to a queue or topic. The caller must call release.
 func (c *connection) sender(ctx context.Context, to string) (*sender, error) {
@@ -99,10 +99,10 @@ func (c *connection) add(s *sender) {
 		return // the client is being closed
 	}
 	if c.senders[s.to] != nil {
-		c.closeLaterLocked(s.close)
+		c.closeAsyncLocked(s.close)
 		return
 	}
-	if len(c.senders) >= mostSenders {
+	if len(c.senders) >= maxSenders {
 		c.dropLocked()
 	}
 	c.senders[s.to] = s
@@ -133,7 +133,7 @@ func (c *connection) dropLocked() {
 	}
 	if oldest != nil {
 		delete(c.senders, oldest.to)
-		c.closeLaterLocked(oldest.close)
+		c.closeAsyncLocked(oldest.close)
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *connection) forget(s *sender) {
 	defer c.mu.Unlock()
 	if c.senders[s.to] == s {
 		delete(c.senders, s.to)
-		c.closeLaterLocked(s.close)
+		c.closeAsyncLocked(s.close)
 	}
 }
 
@@ -155,7 +155,7 @@ func (c *connection) lost(s *sender) {
 	defer c.mu.Unlock()
 	if c.client == s.client {
 		c.client, c.senders = nil, nil
-		c.closeLaterLocked(s.client.Close)
+		c.closeAsyncLocked(s.client.Close)
 	}
 }
 
@@ -187,13 +187,13 @@ func (s *sender) close(ctx context.Context) error {
 // closeGrace is how long the closing of links may take.
 const closeGrace = 10 * time.Second
 
-func (c *connection) closeLaterLocked(closeNow func(context.Context) error) {
+func (c *connection) closeAsyncLocked(closeLink func(context.Context) error) {
 	if !c.life.Go(func() {
 		ctx, cancel := context.WithTimeout(c.life.Context(), closeGrace)
 		defer cancel()
-		_ = closeNow(ctx) // the connection is lost, or no longer needed
+		_ = closeLink(ctx) // the connection is lost, or no longer needed
 	}) {
-		c.leftover = append(c.leftover, closeNow)
+		c.leftover = append(c.leftover, closeLink)
 	}
 }
 
@@ -207,8 +207,8 @@ func (c *connection) close(ctx context.Context) {
 	c.closed, c.client, c.senders, c.leftover = true, nil, nil, nil
 	c.mu.Unlock()
 	var running sync.WaitGroup
-	for _, closeNow := range closing {
-		running.Go(func() { _ = closeNow(ctx) }) // a client that cannot be closed is aborted
+	for _, closeLink := range closing {
+		running.Go(func() { _ = closeLink(ctx) }) // a client that cannot be closed is aborted
 	}
 	running.Wait()
 }

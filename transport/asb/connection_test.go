@@ -16,7 +16,7 @@ func TestSend_ClosesLinksThatWereNotUsedForLongest(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.open(t, asb.Config{})
-	const queues, most = 210, 200
+	const queues, limit = 210, 200
 	name := func(i int) string { return fmt.Sprintf("q%d", i) }
 	for i := range queues {
 		if err := s.Broker().CreateQueue(name(i), properties.Queue{}); err != nil {
@@ -33,6 +33,6 @@ func TestSend_ClosesLinksThatWereNotUsedForLongest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.Count(sbserver.OpAttachSender, "") == opened {
-		t.Errorf("%d queues had links at the same time, want %d at most", queues, most)
+		t.Errorf("%d queues had links at the same time, want %d at most", queues, limit)
 	}
 }

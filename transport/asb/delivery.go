@@ -163,10 +163,10 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	return properties, nil
 }
 
-// mostDeadLetterText limits a reason or a description, in bytes, to the size that the
+// maxDeadLetterText limits a reason or a description, in bytes, to the size that the
 // service keeps
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
-const mostDeadLetterText = 4096
+const maxDeadLetterText = 4096
 
 // The names of the application properties that have the reason and the description.
 const (
@@ -178,8 +178,8 @@ const (
 // properties leaves room for.
 func (d *delivery) deadLetterTexts(letter *core.DeadLetter, properties map[string]any) (reason, description string) {
 	room := message.MaxPropertiesBytes - d.sizeWith(properties) - len(propertyDeadLetterReason) - len(propertyDeadLetterDescription)
-	reason = deadLetterText(string(letter.Reason), min(mostDeadLetterText, room))
-	return reason, deadLetterText(letter.Description, min(mostDeadLetterText, room-len(reason)))
+	reason = deadLetterText(string(letter.Reason), min(maxDeadLetterText, room))
+	return reason, deadLetterText(letter.Description, min(maxDeadLetterText, room-len(reason)))
 }
 
 // sizeWith returns how many bytes the message's application properties have when a settlement sets these.
@@ -204,8 +204,8 @@ func sizeOfProperty(value any) int {
 }
 
 // deadLetterText returns as much of a text as fits into a number of bytes.
-func deadLetterText(s string, most int) string {
-	s, n := strings.ToValidUTF8(s, "\ufffd"), max(most, 0)
+func deadLetterText(s string, limit int) string {
+	s, n := strings.ToValidUTF8(s, "\ufffd"), max(limit, 0)
 	if len(s) <= n {
 		return s
 	}
@@ -339,7 +339,7 @@ func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat 
 	if err == nil {
 		err = l.do(limited, "settle", func(ctx context.Context, sdk *azservicebus.Receiver) error { return s(ctx, sdk, d.message) })
 	}
-	if err == nil || ctx.Err() != nil || limited.Err() == nil && !onlyHere(err) {
+	if err == nil || ctx.Err() != nil || limited.Err() == nil && !isLinkError(err) {
 		return err, false
 	}
 	if l != nil {
@@ -348,8 +348,8 @@ func (d *delivery) onLink(ctx context.Context, s settlement) (err error, repeat 
 	return err, true
 }
 
-// giveBack releases a message whose place is already free.
-func (d *delivery) giveBack(ctx context.Context) error {
+// releaseUnplaced releases a message whose place is already free.
+func (d *delivery) releaseUnplaced(ctx context.Context) error {
 	defer d.ended()
 	return d.request(ctx, abandon(d.released()))
 }

@@ -9,8 +9,8 @@ import (
 // Internals that tests observe from outside.
 
 // Arrived returns how many messages a receiver has that no Receive has returned.
-func Arrived(of core.Receiver) int {
-	r := of.(*receiver)
+func Arrived(coreReceiver core.Receiver) int {
+	r := coreReceiver.(*receiver)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.arrived)
@@ -25,11 +25,11 @@ func Losses(lasted ...time.Duration) (errs []error) {
 	return errs
 }
 
-// LockEnd returns when a lock ends that ends at until by the service's clock, and by how much that clock is taken to be ahead then. lock is
+// LockEnd returns when a lock ends that ends at lockedUntil by the service's clock, and by how much that clock is taken to be ahead then. lock is
 // 0 where the queue's LockDuration is not known.
-func LockEnd(cfg Config, lock time.Duration, until, at time.Time) (end time.Time, ahead time.Duration) {
+func LockEnd(cfg Config, lock time.Duration, lockedUntil, at time.Time) (end time.Time, offset time.Duration) {
 	r := &receiver{t: &Transport{cfg: &cfg}, lock: lock}
-	end = r.lockEnd(until, at)
+	end = r.lockEnd(lockedUntil, at)
 	return end, r.t.clock.Ahead()
 }
 

@@ -163,8 +163,8 @@ func isBusy(err error) bool {
 	if condition, _ := conditionOf(err); condition != conditionBusy {
 		return false
 	}
-	_, never := errors.AsType[*notSentError](err)
-	return never || !linkClosed(err)
+	_, notSent := errors.AsType[*notSentError](err)
+	return notSent || !linkClosed(err)
 }
 
 // managementError is a negative answer to a request, such as the renewal of a lock. The SDK's type is internal.

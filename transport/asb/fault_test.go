@@ -55,10 +55,10 @@ func TestLockEnd(t *testing.T) {
 	at := time.Now()
 	cfg := asb.Config{LockDuration: time.Minute}
 	for name, c := range map[string]struct {
-		lock  time.Duration // 0: not known
-		until time.Time
-		want  time.Duration // without the margin
-		ahead time.Duration
+		lock        time.Duration // 0: not known
+		lockedUntil time.Time
+		want        time.Duration // without the margin
+		offset      time.Duration
 	}{
 		"clocks agree":                                {30 * time.Second, at.Add(30 * time.Second), 30 * time.Second, 0},
 		"the service is ahead":                        {30 * time.Second, at.Add(10 * time.Minute), 30 * time.Second, 570 * time.Second},
@@ -70,9 +70,9 @@ func TestLockEnd(t *testing.T) {
 		"the largest date":                            {30 * time.Second, time.UnixMilli(253402300799999), 30 * time.Second, 0},
 		"the largest date, the lock not known":        {0, time.UnixMilli(253402300799999), time.Minute, 0},
 	} {
-		end, ahead := asb.LockEnd(cfg, c.lock, c.until, at)
-		if got := end.Sub(at); got != c.want-margin || ahead != c.ahead {
-			t.Errorf("%s: the lock ends after %v, and the service is ahead by %v; want %v, %v", name, got, ahead, c.want-margin, c.ahead)
+		end, offset := asb.LockEnd(cfg, c.lock, c.lockedUntil, at)
+		if got := end.Sub(at); got != c.want-margin || offset != c.offset {
+			t.Errorf("%s: the lock ends after %v, and the service is ahead by %v; want %v, %v", name, got, offset, c.want-margin, c.offset)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 )
 
-// mostProperties is the service's limit of all application properties of a message.
-const mostProperties = 64 << 10
+// maxProperties is the service's limit of all application properties of a message.
+const maxProperties = 64 << 10
 
 // A foreign sender is held to the limits of the service alone, which are twice those of applications. The copy in the error queue, and the dead
 // letter, must tell where the message failed, and why as far as there is room.
@@ -69,8 +69,8 @@ func TestFailure_OfAForeignMessageWithLargeProperties(t *testing.T) {
 						t.Errorf("it does not have the header %s", key)
 					}
 				}
-				if size := in.Headers.Bytes(); size > mostProperties {
-					t.Errorf("its properties have %d bytes, and the service takes %d", size, mostProperties)
+				if size := in.Headers.Bytes(); size > maxProperties {
+					t.Errorf("its properties have %d bytes, and the service takes %d", size, maxProperties)
 				}
 				stop()
 				if err := <-ended; err != nil {

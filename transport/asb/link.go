@@ -13,14 +13,14 @@ import (
 
 // link is a receiving link of the SDK, of one poller.
 type link struct {
-	r      *receiver
-	sdk    *azservicebus.Receiver // nil: none
-	client *sdkclient.Client      // of sdk
-	opened time.Time              // zero: it has not worked since it was lost
-	credit int                    // most messages that were requested and have not arrived
-	losses int                    // soon after it was opened, since the last message arrived
-	singly time.Time              // until then it requests one message at a time
-	usage  *usage
+	r           *receiver
+	sdk         *azservicebus.Receiver // nil: none
+	client      *sdkclient.Client      // of sdk
+	opened      time.Time              // zero: it has not worked since it was lost
+	credit      int                    // most messages that were requested and have not arrived
+	losses      int                    // soon after it was opened, since the last message arrived
+	singleUntil time.Time              // until then it requests one message at a time
+	usage       *usage
 }
 
 func newLink(r *receiver) *link { return &link{r: r, usage: newUsage(context.Background())} }
@@ -43,24 +43,24 @@ const steady = time.Minute
 
 // requestSize returns the most messages that the next request may bring.
 func (l *link) requestSize() int {
-	if time.Now().Before(l.singly) {
+	if time.Now().Before(l.singleUntil) {
 		return 1
 	}
-	return mostAsked
+	return maxRequested
 }
 
 // singleOut limits requests to one message each, after an unreadable message has made the
 // other messages of its request inaccessible: until those are redelivered, and so that it
 // does not happen again. It returns the messages that have arrived since.
 func (l *link) singleOut() (last []*delivery) {
-	l.singly = time.Now().Add(2 * l.r.lockDuration())
+	l.singleUntil = time.Now().Add(2 * l.r.lockDuration())
 	return l.close() // it has requested many
 }
 
 // receive waits for messages. If it returns neither messages nor an error, the link was
 // lost, and the next call opens another one. It may return messages that arrived before
 // the error.
-func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, err error) {
+func (l *link) receive(ctx context.Context, limit int) (deliveries []*delivery, err error) {
 	switch {
 	case l.sdk == nil:
 	case l.client.Stuck():
@@ -85,8 +85,8 @@ func (l *link) receive(ctx context.Context, most int) (deliveries []*delivery, e
 		l.opened = time.Now()
 		l.r.works()
 	}
-	messages, err := l.poll(ctx, most)
-	l.credit = max(l.credit, most) - len(messages)
+	messages, err := l.poll(ctx, limit)
+	l.credit = max(l.credit, limit) - len(messages)
 	switch {
 	case err != nil:
 		return l.closeIfUnusable(err), err
@@ -121,11 +121,11 @@ const longestPoll = 10 * time.Second
 // poll waits for messages until ctx ends or the link is lost. The SDK does not learn of the
 // loss of a connection: it would close the client's connection, which may be another one by
 // then, on which the control settles (azservicebus v1.11.0, AMQPLinksImpl.CloseIfNeeded).
-func (l *link) poll(ctx context.Context, most int) ([]*azservicebus.ReceivedMessage, error) {
+func (l *link) poll(ctx context.Context, limit int) ([]*azservicebus.ReceivedMessage, error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, longestPoll)
 		unregister := context.AfterFunc(l.usage.alive, cancel)
-		messages, err := sdkclient.Fetch(limited, l.client, l.sdk, most, l.r.arriveLate)
+		messages, err := sdkclient.Fetch(limited, l.client, l.sdk, limit, l.r.takeAbandoned)
 		idle := limited.Err() != nil && ctx.Err() == nil
 		lost := l.usage.alive.Err() != nil
 		unregister()
@@ -230,7 +230,7 @@ const onTheWay = 150 * time.Millisecond
 func (l *link) listen(ctx context.Context) []*azservicebus.ReceivedMessage {
 	ctx, cancel := context.WithTimeout(ctx, onTheWay)
 	defer cancel()
-	messages, _ := sdkclient.Fetch(ctx, l.client, l.sdk, max(l.credit, 1), l.r.arriveLate)
+	messages, _ := sdkclient.Fetch(ctx, l.client, l.sdk, max(l.credit, 1), l.r.takeAbandoned)
 	return messages
 }
 
@@ -243,7 +243,7 @@ func (r *receiver) closeLink(ctx context.Context, c *sdkclient.Client, sdk inter
 	closeNow := func() (kept []*azservicebus.ReceivedMessage, _ error) {
 		_ = sdk.Close(ctx) // without an answer the service ends the link by itself
 		for r.mode == core.TransactionNone {
-			messages, _ := sdkclient.FetchNow(ctx, sdk, mostAsked) // an error if there are none left
+			messages, _ := sdkclient.FetchNow(ctx, sdk, maxRequested) // an error if there are none left
 			if len(messages) == 0 {
 				break
 			}
@@ -255,19 +255,19 @@ func (r *receiver) closeLink(ctx context.Context, c *sdkclient.Client, sdk inter
 		if r.mode == core.TransactionNone {
 			go func() {
 				kept, _ := closeNow()
-				r.arriveLate(kept)
+				r.takeAbandoned(kept)
 			}()
 		}
 		return nil
 	}
-	kept, _ := sdkclient.Call(ctx, c, "close a link", closeNow, r.arriveLate) // a call that was given up has none
+	kept, _ := sdkclient.Call(ctx, c, "close a link", closeNow, r.takeAbandoned) // a call that was given up has none
 	return kept
 }
 
-// arriveLate takes the messages of a call that was given up, and whose link is gone. They
+// takeAbandoned takes the messages of a call that was given up, and whose link is gone. They
 // are released; in mode None they arrive, or are sent again when the receiver is closed.
 // Those of a session are redelivered when its lock has ended.
-func (r *receiver) arriveLate(messages []*azservicebus.ReceivedMessage) {
+func (r *receiver) takeAbandoned(messages []*azservicebus.ReceivedMessage) {
 	if len(messages) == 0 || r.sessions && r.mode != core.TransactionNone {
 		return
 	}
@@ -284,7 +284,7 @@ func (r *receiver) arriveLate(messages []*azservicebus.ReceivedMessage) {
 	case r.mode == core.TransactionNone:
 		r.arriveLocked(deliveries...)
 	default:
-		r.pollers.Go(func() { r.putBack(deliveries) })
+		r.pollers.Go(func() { r.releaseUnseen(deliveries) })
 	}
 	r.mu.Unlock()
 	if closed && r.mode == core.TransactionNone {

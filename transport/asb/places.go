@@ -77,7 +77,7 @@ func (r *receiver) giveUpPlace() {
 func (r *receiver) lendPlace() (shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.postponed >= mostPostponed {
+	if r.postponed >= maxPostponed {
 		return false
 	}
 	r.postponed++

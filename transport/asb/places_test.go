@@ -29,9 +29,9 @@ func stoppedClock() sbserver.Config {
 }
 
 // awaitTime waits until a time is past, by the clock that the adapter goes by.
-func awaitTime(t testing.TB, until time.Time) {
+func awaitTime(t testing.TB, end time.Time) {
 	t.Helper()
-	await(t, "it is "+until.String(), func() bool { return time.Now().After(until) })
+	await(t, "it is "+end.String(), func() bool { return time.Now().After(end) })
 }
 
 func TestReceiver_AsksForNoMoreMessagesThanItHasPlaces(t *testing.T) {

@@ -69,8 +69,8 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 	return errors.Join(errs...)
 }
 
-// leastExpiry is the service's least AutoDeleteOnIdle.
-const leastExpiry = 5 * time.Minute
+// minExpiry is the service's least AutoDeleteOnIdle.
+const minExpiry = 5 * time.Minute
 
 // checkExpiry refuses a Topology.QueueExpiry that the service does not accept.
 func (t *Transport) checkExpiry(topology core.Topology) error {
@@ -81,8 +81,8 @@ func (t *Transport) checkExpiry(topology core.Topology) error {
 	switch {
 	case err != nil:
 		return err
-	case topology.QueueExpiry < leastExpiry:
-		return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but Service Bus deletes a queue (AutoDeleteOnIdle) after %v at the earliest; set that at least, or remove it", topology.QueueExpiry, leastExpiry))
+	case topology.QueueExpiry < minExpiry:
+		return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but Service Bus deletes a queue (AutoDeleteOnIdle) after %v at the earliest; set that at least, or remove it", topology.QueueExpiry, minExpiry))
 	case t.cfg.names().KeepsGroups(address):
 		// A receiver that waits for a session does not count as one: the service would delete a queue that is in use (azure-service-bus#439).
 		return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but the queue %q has sessions, and Service Bus would delete it while a receiver waits for one; remove it, or name the queue so that Config.SessionQueues does not match", topology.QueueExpiry, t.cfg.QueuePrefix+address))
@@ -132,7 +132,7 @@ func isConflict(err error) bool {
 func (t *Transport) queueProperties(address string, expiry time.Duration) *admin.QueueProperties {
 	p := &admin.QueueProperties{
 		LockDuration:            new(duration(t.cfg.LockDuration)),
-		MaxDeliveryCount:        new(int32(mostDeliveries)),
+		MaxDeliveryCount:        new(int32(maxDeliveryCount)),
 		EnableBatchedOperations: new(true),
 		RequiresSession:         new(t.cfg.names().KeepsGroups(address)),
 	}
@@ -265,19 +265,19 @@ func (r *receiver) reach(ctx context.Context, name string) error {
 // the engine has made all its attempts.
 func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int) error {
 	const update = "az servicebus queue update --resource-group GROUP --namespace-name %s --name %s --max-delivery-count %d"
-	if has == mostDeliveries || maxDeliveries > 0 && int(has) > maxDeliveries {
+	if has == maxDeliveryCount || maxDeliveries > 0 && int(has) > maxDeliveries {
 		ofEmulator := t.cfg.client().IsEmulator() && has == emulatorDeliveries // it allows no more
-		if margin := int(has) - maxDeliveries; has != mostDeliveries && margin < enoughReleases && !ofEmulator {
+		if margin := int(has) - maxDeliveries; has != maxDeliveryCount && margin < minReleases && !ofEmulator {
 			t.warnings.Add(fmt.Sprintf("the queue %q has MaxDeliveryCount %d, %d above Recoverability.MaxDeliveries, and Service Bus counts messages that are given back unhandled, at a shutdown or a pause for example, too: after %d of that it dead-letters a message that has not failed; to fix: "+update,
-				name, has, margin, margin, t.cfg.namespaceName(), names.ARMName(name), max(recommendedDeliveries, maxDeliveries+enoughReleases)))
+				name, has, margin, margin, t.cfg.namespaceName(), names.ARMName(name), max(recommendedDeliveries, maxDeliveries+minReleases)))
 		}
 		return nil
 	}
 	need := "is without limit (Recoverability.MaxDeliveries)"
-	wanted := mostDeliveries
+	wanted := maxDeliveryCount
 	if maxDeliveries > 0 {
 		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
-		wanted = max(recommendedDeliveries, maxDeliveries+enoughReleases)
+		wanted = max(recommendedDeliveries, maxDeliveries+minReleases)
 	}
 	err := fmt.Errorf("the queue %q has MaxDeliveryCount %d, and the endpoint %s: Service Bus would dead-letter messages before they reach the error queue; to fix: "+update,
 		name, has, need, t.cfg.namespaceName(), names.ARMName(name), wanted)
@@ -290,9 +290,9 @@ func (t *Transport) checkMaxDeliveries(name string, has int32, maxDeliveries int
 // recommendedDeliveries is the highest value that the portal allows.
 const recommendedDeliveries = 2000
 
-// enoughReleases is how often a message may be released unhandled, in addition to its
+// minReleases is how often a message may be released unhandled, in addition to its
 // failed deliveries, before the service dead-letters it.
-const enoughReleases = 1000
+const minReleases = 1000
 
 // namespaceName returns the first part of the namespace's host name.
 func (c *Config) namespaceName() string {

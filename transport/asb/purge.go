@@ -34,8 +34,8 @@ const (
 	purgeSessionIdle = purgeIdle / 4
 	// purgeFirst is how long the first session may take, which costs some ten requests. How long it took tells how long a further one may.
 	purgeFirst = 15 * time.Second
-	// mostKept is the most sessions with later messages that Purge skips.
-	mostKept = 100
+	// maxKept is the most sessions with later messages that Purge skips.
+	maxKept = 100
 )
 
 func (t *Transport) purge(ctx context.Context, queue string) (removed int, err error) {
@@ -88,12 +88,12 @@ func (t *Transport) purge(ctx context.Context, queue string) (removed int, err e
 		_ = p.gather(ctx, p.keep)
 	}
 	p.close(ctx)
-	if len(p.later) == 0 {
+	if len(p.unremoved) == 0 {
 		return p.removed, err
 	}
 	openErr := attempt(ctx, requestTimeout, open)
 	if openErr == nil {
-		openErr = release(ctx, client, sdk, p.later, sub)
+		openErr = release(ctx, client, sdk, p.unremoved, sub)
 	}
 	return p.removed, errors.Join(err, openErr)
 }
@@ -159,12 +159,12 @@ func purgeSessions(ctx context.Context, c *sdkclient.Client, name string, began 
 		p := &purging{client: c, sdk: sdk, began: began}
 		err = p.drain(ctx, purgeSessionIdle)
 		removed += p.removed
-		if p.removed == 0 || len(p.later) > 0 {
+		if p.removed == 0 || len(p.unremoved) > 0 {
 			kept = append(kept, p)
 		} else {
 			p.close(ctx)
 		}
-		if err != nil || len(kept) == mostKept {
+		if err != nil || len(kept) == maxKept {
 			return removed, err
 		}
 	}
@@ -178,18 +178,18 @@ type purging struct {
 		sdkclient.Source
 		Close(ctx context.Context) error
 	}
-	began   time.Time // by the service's clock
-	credit  int       // most messages that were requested and have not arrived
-	removed int
-	later   []*azservicebus.ReceivedMessage // became available afterwards, or were not completed
+	began     time.Time // by the service's clock
+	credit    int       // most messages that were requested and have not arrived
+	removed   int
+	unremoved []*azservicebus.ReceivedMessage // became available afterwards, or were not completed
 }
 
 // fetch receives at most most messages, and waits at most idle for the first one.
-func (p *purging) fetch(ctx context.Context, most int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
+func (p *purging) fetch(ctx context.Context, limit int, idle time.Duration) ([]*azservicebus.ReceivedMessage, error) {
 	wait, cancel := context.WithTimeout(ctx, idle)
 	defer cancel()
-	messages, err := sdkclient.Fetch(wait, p.client, p.sdk, most, nil)
-	p.credit = max(p.credit, most) - len(messages)
+	messages, err := sdkclient.Fetch(wait, p.client, p.sdk, limit, nil)
+	p.credit = max(p.credit, limit) - len(messages)
 	if ctx.Err() == nil && isContext(err) {
 		err = nil // no message arrived
 	}
@@ -207,7 +207,7 @@ func (p *purging) close(ctx context.Context) {
 // them again after others. So drain ends when a call brings later messages alone.
 func (p *purging) drain(ctx context.Context, idle time.Duration) error {
 	for patience := purgeIdle; ; patience = idle {
-		messages, err := p.fetch(ctx, mostAsked, patience)
+		messages, err := p.fetch(ctx, maxRequested, patience)
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func (p *purging) gather(ctx context.Context, take func(context.Context, []*azse
 
 // keep keeps messages for release.
 func (p *purging) keep(_ context.Context, messages []*azservicebus.ReceivedMessage) error {
-	p.later = append(p.later, messages...)
+	p.unremoved = append(p.unremoved, messages...)
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (p *purging) complete(ctx context.Context, messages []*azservicebus.Receive
 	var settling sync.WaitGroup
 	for i, m := range messages {
 		if availableAfter(m, p.began) {
-			p.later = append(p.later, m)
+			p.unremoved = append(p.unremoved, m)
 			continue
 		}
 		p.removed++
@@ -263,7 +263,7 @@ func (p *purging) complete(ctx context.Context, messages []*azservicebus.Receive
 	for i, err := range errs {
 		if err != nil {
 			p.removed--
-			p.later = append(p.later, messages[i])
+			p.unremoved = append(p.unremoved, messages[i])
 		}
 	}
 	return errors.Join(errs...)

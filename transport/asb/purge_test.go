@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 )
 
-func TestPurge_PassesOverSessionsWhoseMessagesCameLater(t *testing.T) {
+func TestPurge_SkipsSessionsOfLaterMessages(t *testing.T) {
 	t.Parallel()
 	clock := clock.NewFake(time.Now().Add(-time.Hour))
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
@@ -58,7 +58,7 @@ func TestPurge_OfSessionsOverASlowNetwork(t *testing.T) {
 	})
 }
 
-func TestPurge_LeavesMessagesThatCameLater(t *testing.T) {
+func TestPurge_LeavesLaterMessages(t *testing.T) {
 	t.Parallel()
 	clock := clock.NewFake(time.Now().Add(-time.Hour))
 	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: clock}})
@@ -157,7 +157,7 @@ func TestPurge_EndsEarlyWithoutLocks(t *testing.T) {
 
 func TestPurge_IsByTheClockOfTheService(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{ahead: time.Hour}}})
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{offset: time.Hour}}})
 	transport := s.provisioned(t, asb.Config{}, "q")
 	send(t, transport, "q", "tells the time")
 	r := openReceiver(t, transport, "q", 1)

@@ -62,10 +62,10 @@ type receiver struct {
 }
 
 const (
-	// mostLinks is the most concurrent requests for messages, each on a link.
-	mostLinks = 4
-	// mostAsked is how many messages one request may bring.
-	mostAsked = 256
+	// maxLinks is the most concurrent requests for messages, each on a link.
+	maxLinks = 4
+	// maxRequested is how many messages one request may bring.
+	maxRequested = 256
 )
 
 func newReceiver(t *Transport, c *sdkclient.Client, address string, cfg core.ReceiverConfig) *receiver {
@@ -142,7 +142,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	defer r.mu.Unlock()
 	r.maxInFlight = n
 	if surplus := r.surplusLocked(); len(surplus) > 0 {
-		r.pollers.Go(func() { r.putBack(surplus) })
+		r.pollers.Go(func() { r.releaseUnseen(surplus) })
 	}
 	if n == 0 {
 		// From now on the SDK releases the requested messages, uncounted.
@@ -179,6 +179,6 @@ func (r *receiver) ask(ctx context.Context, l *link, places int) {
 		places = 0
 	}
 	if err == nil || len(messages) > 0 {
-		r.putBack(r.answered(places, messages))
+		r.releaseUnseen(r.answered(places, messages))
 	}
 }

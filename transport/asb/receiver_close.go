@@ -72,11 +72,11 @@ func (r *receiver) resend(ctx context.Context, left []*delivery) {
 	if sub != 0 {
 		return // messages cannot be sent to a dead-letter queue
 	}
-	again := &stream{to: destination{entity: name}}
+	reopened := &stream{to: destination{entity: name}}
 	for i, d := range left {
-		again.messages = append(again.messages, pendingSend{i, message.Resent(d.message)})
+		reopened.messages = append(reopened.messages, pendingSend{i, message.Resent(d.message)})
 	}
-	r.t.sendStream(ctx, again, nil, make([]error, len(left)))
+	r.t.sendStream(ctx, reopened, nil, make([]error, len(left)))
 }
 
 // disconnect closes the connection.

@@ -52,9 +52,9 @@ func (r *receiver) notAnswered(ctx context.Context, places int, err error, began
 	r.room.Notify()
 }
 
-// mostRefusals is how often in a row access may be denied before that counts as
+// maxRefusals is how often in a row access may be denied before that counts as
 // permanent.
-const mostRefusals = 5
+const maxRefusals = 5
 
 // mayBeRefusedByChance reports whether the service may have denied access that the
 // receiver has: if a connection is lost while the SDK opens a link, the SDK may have sent
@@ -66,7 +66,7 @@ func (r *receiver) mayBeRefusedByChance(err error) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refusals++
-	return r.refusals < mostRefusals
+	return r.refusals < maxRefusals
 }
 
 // works records that the service has answered.

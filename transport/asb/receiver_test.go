@@ -233,7 +233,7 @@ func TestReceiver_RefusedRights(t *testing.T) {
 	}
 }
 
-func TestReceiver_PausesWhereItsLinksAreClosedAgainAndAgain(t *testing.T) {
+func TestReceiver_PausesWhereItsLinksAreClosedRepeatedly(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{}, "q")
@@ -295,7 +295,7 @@ func TestReceiver_RenewsTheLockOfAMessageThatHasWaited(t *testing.T) {
 	}
 }
 
-func TestReceiver_SendsMessagesThatWereNotTakenToTheQueueAgain(t *testing.T) {
+func TestReceiver_ResendsMessagesThatWereNotTaken(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	if err := s.Broker().CreateQueue("q", properties.Queue{MaxDeliveryCount: math.MaxInt32, RequiresDuplicateDetection: true}); err != nil {
@@ -370,13 +370,13 @@ func TestReceiver_CloseAwaitsMessagesThatAreOnTheirWay(t *testing.T) {
 
 func TestReceiver_LinksThatWereIdleForLongAreNoOutage(t *testing.T) {
 	t.Parallel()
-	const soon, idle = time.Second, 10 * time.Minute
+	const short, idle = time.Second, 10 * time.Minute
 	for i, err := range asb.Losses(idle, idle, idle) {
 		if err != nil {
 			t.Errorf("loss %d after ten idle minutes: %v", i+1, err)
 		}
 	}
-	if errs := asb.Losses(idle, soon, soon); errs[0] != nil || errs[1] == nil || errs[2] == nil {
+	if errs := asb.Losses(idle, short, short); errs[0] != nil || errs[1] == nil || errs[2] == nil {
 		t.Errorf("links that are lost soon after they were opened: %v", errs)
 	}
 }

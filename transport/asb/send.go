@@ -58,7 +58,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if len(streams) == 1 {
 		t.sendStream(ctx, streams[0], msgs, errs)
 	} else {
-		slots := make(chan struct{}, streamsAtOnce)
+		slots := make(chan struct{}, maxConcurrentStreams)
 		var running sync.WaitGroup
 		for _, s := range streams {
 			slots <- struct{}{}
@@ -77,7 +77,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: core.SendAccepted}
 		if err := errs[i]; err != nil {
 			results[i].State, results[i].Err = core.SendUnknown, t.explained(err)
-			if _, never := errors.AsType[*notSentError](err); never || refused(err) {
+			if _, notSent := errors.AsType[*notSentError](err); notSent || refused(err) {
 				results[i].State = core.SendRefused
 			}
 		}
@@ -85,8 +85,8 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	return fmt.Errorf("asb: send: %w", transport.Unavailable(ctx, &core.SendError{Results: results}, transient))
 }
 
-// streamsAtOnce is how many streams of a call are sent at the same time.
-const streamsAtOnce = 16
+// maxConcurrentStreams is how many streams of a call are sent at the same time.
+const maxConcurrentStreams = 16
 
 // streams checks and encodes messages. It returns the error for Send.
 func (t *Transport) streams(msgs []core.Outgoing) ([]*stream, error) {
@@ -178,8 +178,8 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, msgs []core.Outgo
 	reopened := false
 	pause := firstBusyPause
 	for len(remaining) > 0 {
-		n, err := t.sendSome(ctx, s.to, remaining)
-		if never, ok := errors.AsType[*notSentError](err); ok && never.closed && !reopened && ctx.Err() == nil {
+		n, err := t.sendBatch(ctx, s.to, remaining)
+		if notSent, ok := errors.AsType[*notSentError](err); ok && notSent.closed && !reopened && ctx.Err() == nil {
 			reopened = true
 			continue
 		}
@@ -209,9 +209,9 @@ func (t *Transport) sendStream(ctx context.Context, s *stream, msgs []core.Outgo
 	}
 }
 
-// sendSome sends as many messages as fit into one batch, and returns their number, also
+// sendBatch sends as many messages as fit into one batch, and returns their number, also
 // with an error.
-func (t *Transport) sendSome(ctx context.Context, to destination, messages []pendingSend) (n int, err error) {
+func (t *Transport) sendBatch(ctx context.Context, to destination, messages []pendingSend) (n int, err error) {
 	if err := ctx.Err(); err != nil {
 		return len(messages), &notSentError{error: err}
 	}
@@ -223,8 +223,8 @@ func (t *Transport) sendSome(ctx context.Context, to destination, messages []pen
 		if err != nil {
 			t.closeIfUnusable(sender, err)
 		}
-		if never, ok := errors.AsType[*notSentError](err); ok {
-			never.closed = faultOf(err) == faultOutage && !t.sending.has(sender)
+		if notSent, ok := errors.AsType[*notSentError](err); ok {
+			notSent.closed = faultOf(err) == faultOutage && !t.sending.has(sender)
 		}
 		t.sending.release(sender)
 	}()

@@ -152,14 +152,14 @@ func TestSend_PartitionedQueues(t *testing.T) {
 // skewed is a clock that is ahead of the machine's.
 type skewed struct {
 	clock.System
-	ahead time.Duration
+	offset time.Duration
 }
 
-func (c skewed) Now() time.Time { return c.System.Now().Add(c.ahead) }
+func (c skewed) Now() time.Time { return c.System.Now().Add(c.offset) }
 
 func TestSend_DelayIsByTheClockOfTheService(t *testing.T) {
 	t.Parallel()
-	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{ahead: time.Hour}}})
+	s := startSite(t, sbserver.Config{Broker: broker.Config{Clock: skewed{offset: time.Hour}}})
 	transport := s.provisioned(t, asb.Config{}, "q")
 	send(t, transport, "q", "tells the time")
 	complete(t, take(t, openReceiver(t, transport, "q", 1), 1)[0])
@@ -393,7 +393,7 @@ func TestNoAdmin_CommandsHaveNoSlashes(t *testing.T) {
 	}
 }
 
-func TestNoAdmin_TellsTheCommands(t *testing.T) {
+func TestNoAdmin_ErrorNamesTheCommands(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.open(t, asb.Config{NoAdmin: true, SessionQueues: []string{"ordered"}})

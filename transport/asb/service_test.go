@@ -56,15 +56,15 @@ func (a address) isEmulator() bool {
 	return strings.EqualFold(a.field("UseDevelopmentEmulator"), "true")
 }
 
-// leastSecret is the length of a text that is not in the output by chance: emulators take any key.
-const leastSecret = 16
+// minSecret is the length of a text that is not in the output by chance: emulators take any key.
+const minSecret = 16
 
 // secrets are the keys and signatures in the connection string.
 func (a address) secrets() (secrets []string) {
 	_, signature, _ := strings.Cut(a.field("SharedAccessSignature"), "sig=")
 	signature, _, _ = strings.Cut(signature, "&")
 	for _, secret := range []string{a.field("SharedAccessKey"), signature} {
-		if len(secret) >= leastSecret {
+		if len(secret) >= minSecret {
 			secrets = append(secrets, secret)
 		}
 	}

@@ -25,15 +25,15 @@ const (
 	// up to a minute for the service to confirm the end of a session of AMQP
 	// (azservicebus v1.11.0, AMQPSessionWrapper.Close).
 	acceptPatience = time.Minute + 2*openAttempt
-	// leastPause is the time from a failed renewal of the session's lock to the next one.
-	leastPause = 50 * time.Millisecond
+	// minPause is the time from a failed renewal of the session's lock to the next one.
+	minPause = 50 * time.Millisecond
 	// longestWait is the longest time after which a due message looks for a place once
 	// more.
 	longestWait = time.Second
-	// mostPostponed is the most sessions with a message that is not due yet that a
+	// maxPostponed is the most sessions with a message that is not due yet that a
 	// receiver keeps locked without a place. Further ones take places of messages in
 	// flight.
-	mostPostponed = 1000
+	maxPostponed = 1000
 )
 
 // pollSessions runs a poller, which takes one session after the other.
@@ -129,7 +129,7 @@ func (s *session) serve() error {
 	for first := true; ; first, patience = false, sessionIdle {
 		d, err := s.nextOrLast(patience)
 		if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
-			s.setAside(err)
+			s.keepLocked(err)
 			return nil
 		}
 		if d == nil {
@@ -142,7 +142,7 @@ func (s *session) serve() error {
 		if !s.awaitDue(d) {
 			return nil
 		}
-		s.r.putBack(s.r.answered(1, []*delivery{d}))
+		s.r.releaseUnseen(s.r.answered(1, []*delivery{d}))
 		s.await(d)
 		if s.r.mode != core.TransactionNone && !d.isSettled() {
 			return nil // the service may still have it locked for this session, and the next message would overtake it
@@ -166,8 +166,8 @@ func (s *session) nextOrLast(patience time.Duration) (d *delivery, err error) {
 	if s.r.mode != core.TransactionNone {
 		return d, err
 	}
-	const most = int(sessionFirst / sessionIdle) // an expired message may stay for longer
-	for try, more := 0, true; d == nil && err == nil && more && try < most; try++ {
+	const limit = int(sessionFirst / sessionIdle) // an expired message may stay for longer
+	for try, more := 0, true; d == nil && err == nil && more && try < limit; try++ {
 		ctx, cancel := context.WithTimeout(s.r.closing, requestTimeout)
 		more, err = sdkclient.HasActive(ctx, s.client, s.sdk)
 		cancel()
@@ -184,7 +184,7 @@ func (s *session) nextOrLast(patience time.Duration) (d *delivery, err error) {
 func (s *session) next(patience time.Duration) (*delivery, error) {
 	ctx, cancel := context.WithTimeout(s.r.closing, patience)
 	defer cancel()
-	messages, err := sdkclient.Fetch(ctx, s.client, s.sdk, 1, s.r.arriveLate)
+	messages, err := sdkclient.Fetch(ctx, s.client, s.sdk, 1, s.r.takeAbandoned)
 	switch {
 	case len(messages) > 0:
 		return newDelivery(s.r, messages[0], time.Now(), nil, s), nil
@@ -198,9 +198,9 @@ func (s *session) next(patience time.Duration) (*delivery, error) {
 	return nil, err
 }
 
-// setAside keeps a session locked whose message cannot be read, so that the service
+// keepLocked keeps a session locked whose message cannot be read, so that the service
 // offers other sessions. It lends the session's place to others.
-func (s *session) setAside(err error) {
+func (s *session) keepLocked(err error) {
 	shared := s.r.lendPlace()
 	s.r.outages.Failed(err, time.Now())
 	_ = transport.Sleep(s.r.closing, s.r.closing, time.Until(s.lockedUntil()), nil)
@@ -225,11 +225,11 @@ func (s *session) awaitDue(d *delivery) bool {
 			}
 			left, room = longestWait, s.r.room
 		}
-		pause := min(left, max(leastPause, time.Until(s.lockedUntil())/2))
+		pause := min(left, max(minPause, time.Until(s.lockedUntil())/2))
 		if transport.Sleep(s.r.closing, s.r.closing, pause, room) != nil {
 			s.r.forgoPlace(shared)
 			ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
-			_ = d.giveBack(ctx)
+			_ = d.releaseUnplaced(ctx)
 			cancel()
 			return false
 		}
@@ -277,7 +277,7 @@ func (s *session) abort(d *delivery) {
 	}
 	s.r.mu.Unlock()
 	if isUnsettled && s.r.mode != core.TransactionNone {
-		_ = d.giveBack(ctx)
+		_ = d.releaseUnplaced(ctx)
 	}
 }
 

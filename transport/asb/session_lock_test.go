@@ -78,7 +78,7 @@ func TestPostpone_TakesAPlaceWhenItIsDue(t *testing.T) {
 	}
 }
 
-func TestPostpone_IsGivenBackUncountedByAReceiverThatCloses(t *testing.T) {
+func TestPostpone_IsReleasedUncountedByAReceiverThatCloses(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{AcceptTimeout: longestLock}) // a request for another session takes the only place at the same time
 	transport := s.ordered(t, longestLock)
@@ -129,7 +129,7 @@ func TestSession_RenewMovesTheEndOfTheLock(t *testing.T) {
 }
 
 // A message that is given back because there is no place for it any more must not hold its session.
-func TestSession_GivenBackAtAPauseIsReceivedAfterIt(t *testing.T) {
+func TestSession_ReleasedAtAPauseIsReceivedAfterIt(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.ordered(t, longestLock)

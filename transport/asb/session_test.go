@@ -70,7 +70,7 @@ func TestPostpone_IsObeyedByTheInstanceThatTakesTheSessionOver(t *testing.T) {
 	}
 }
 
-func TestSessions_PauseWhereTheyAreLostAgainAndAgain(t *testing.T) {
+func TestSessions_PauseWhereTheyAreLostRepeatedly(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, sbserver.Config{})
 	transport := s.provisioned(t, asb.Config{SessionQueues: []string{"q"}}, "q")

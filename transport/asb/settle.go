@@ -174,7 +174,7 @@ func (c *control) do(ctx context.Context, name string, ask func(ctx context.Cont
 			return openErr
 		}
 		err = attemptOn(ctx, l.connection, settleAttempt, func(ctx context.Context) error { return l.do(ctx, name, ask) })
-		if err == nil || !onlyHere(err) {
+		if err == nil || !isLinkError(err) {
 			return err
 		}
 		c.lost(l)
@@ -187,9 +187,9 @@ func (l *controlLink) do(ctx context.Context, name string, ask func(ctx context.
 	return l.client.Do(ctx, name, func() error { return ask(ctx, l.sdk) })
 }
 
-// onlyHere reports whether an error may concern only the link, so that another link may
+// isLinkError reports whether an error may concern only the link, so that another link may
 // succeed.
-func onlyHere(err error) bool {
+func isLinkError(err error) bool {
 	f := faultOf(err)
 	return f == faultRefused || f == faultNoToken || f == faultOutage && !answered(err) && !isContext(err)
 }

@@ -105,7 +105,7 @@ func (c *changes) outages() []error {
 	return c.lost
 }
 
-func TestReceiver_TellsOfAServiceThatDoesNotAnswer(t *testing.T) {
+func TestReceiver_ReportsAServiceThatDoesNotAnswer(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits until a request has taken too long: not in short runs")
 	}

@@ -126,8 +126,8 @@ func (t *Transport) createSubscription(ctx context.Context, address string, crea
 	name, subscription := t.cfg.names().TopicOf(topic), t.cfg.names().SubscriptionName(address)
 	properties := &admin.SubscriptionProperties{
 		ForwardTo:               new(t.cfg.QueuePrefix + address),
-		LockDuration:            new(duration(mostLock)),
-		MaxDeliveryCount:        new(int32(mostDeliveries)),
+		LockDuration:            new(duration(maxLock)),
+		MaxDeliveryCount:        new(int32(maxDeliveryCount)),
 		EnableBatchedOperations: new(true),
 		EnableDeadLetteringOnFilterEvaluationExceptions: new(false),
 		UserMetadata: new(forwardMetadata(created)),
@@ -177,8 +177,8 @@ func forwardMetadata(created time.Time) string {
 	return forwardPrefix + created.UTC().Format(time.RFC3339Nano)
 }
 
-// mostMetadata is the most characters of user metadata.
-const mostMetadata = 1024
+// maxMetadata is the most characters of user metadata.
+const maxMetadata = 1024
 
 // renewForwarding lets a subscription forward to a queue that was deleted and created anew at a time. The service forwards to the queue that had the
 // name when the subscription was changed last, and dead-letters all messages when that is gone (azure-service-bus#693).
@@ -195,7 +195,7 @@ func (t *Transport) renewForwarding(ctx context.Context, created time.Time, topi
 		if at == nil || !created.After(at.UpdatedAt) {
 			return nil
 		}
-		if kept := strings.TrimSpace(known + " " + metadata); len(kept) <= mostMetadata {
+		if kept := strings.TrimSpace(known + " " + metadata); len(kept) <= maxMetadata {
 			metadata = kept
 		}
 	}

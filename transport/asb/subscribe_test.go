@@ -96,7 +96,7 @@ func TestNoAdmin_EndpointReceivesEvents(t *testing.T) {
 	}
 }
 
-func TestSubscribe_WithoutTheRightManageTellsTheCommands(t *testing.T) {
+func TestSubscribe_WithoutTheRightManageNamesTheCommands(t *testing.T) {
 	t.Parallel()
 	cfg := startSite(t, sbserver.Config{}).configured(asb.Config{}, nil)
 	cfg.Admin.PerCallPolicies = append(cfg.Admin.PerCallPolicies, unauthorized{})
@@ -107,7 +107,7 @@ func TestSubscribe_WithoutTheRightManageTellsTheCommands(t *testing.T) {
 }
 
 // The service forwards events to the queue that had the name when the subscription was changed last. They are lost when that was deleted.
-func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
+func TestSubscribe_RecreatedQueueGetsItsEvents(t *testing.T) {
 	t.Parallel()
 	const foreign = "of the team Billing"
 	for name, c := range map[string]struct {
@@ -143,7 +143,7 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 				return info
 			}
 			first := subscribe()
-			if again := subscribe(); !again.Runtime.Updated.Equal(first.Runtime.Updated) {
+			if second := subscribe(); !second.Runtime.Updated.Equal(first.Runtime.Updated) {
 				t.Error("a subscription that forwards to its queue was changed")
 			}
 			if err := s.Broker().DeleteQueue("q"); err != nil {
@@ -156,7 +156,7 @@ func TestSubscribe_QueueThatWasCreatedAnewGetsItsEvents(t *testing.T) {
 			if metadata := renewed.Properties.UserMetadata; !strings.HasPrefix(metadata, c.keeps) {
 				t.Errorf("the user metadata are %q, and were %q", metadata, c.keeps)
 			}
-			if again := subscribe(); !again.Runtime.Updated.Equal(renewed.Runtime.Updated) {
+			if second := subscribe(); !second.Runtime.Updated.Equal(renewed.Runtime.Updated) {
 				t.Error("a subscription that forwards to its new queue was changed once more")
 			}
 			if err := transport.Send(t.Context(), core.Outgoing{ID: "event", Topic: "Shop.Placed", Body: []byte("event")}); err != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/reprise-go/reprise/transport/asb"
 )
 
-// identity is a credential that has no token while Microsoft Entra or the machine's identity service is away.
-type identity struct{ away atomic.Bool }
+// identity is a credential that has no token while Microsoft Entra or the machine's identity service is unreachable.
+type identity struct{ unreachable atomic.Bool }
 
 // GetToken implements azcore.TokenCredential.
 func (c *identity) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	if c.away.Load() {
+	if c.unreachable.Load() {
 		return azcore.AccessToken{}, noToken{errors.New("DefaultAzureCredential: failed to acquire a token")}
 	}
 	return azcore.AccessToken{Token: "token", ExpiresOn: time.Now().Add(time.Hour)}, nil
@@ -61,7 +61,7 @@ func TestToken_MissingWhileItRunsIsAnOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entra.away.Store(true)
+	entra.unreachable.Store(true)
 	s.CutConnections()
 	await(t, "the observer is told of more than would end the receiver if rights were refused", func() bool {
 		missing := 0
@@ -76,7 +76,7 @@ func TestToken_MissingWhileItRunsIsAnOutage(t *testing.T) {
 	if failed, ok := errors.AsType[*core.SendError](err); !ok || failed.Results[0].State != core.SendRefused || !strings.Contains(err.Error(), "Config.Credential") {
 		t.Errorf("Send without a token returned %v", err)
 	}
-	entra.away.Store(false)
+	entra.unreachable.Store(false)
 	send(t, transport, "q", "after it")
 	complete(t, take(t, r, 1)[0])
 }
@@ -86,7 +86,7 @@ func TestToken_MissingAtTheStartIsAnError(t *testing.T) {
 	s := startSite(t, sbserver.Config{})
 	s.provisioned(t, asb.Config{}, "q")
 	var entra identity
-	entra.away.Store(true)
+	entra.unreachable.Store(true)
 	err := s.signedIn(t, &entra).Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}})
 	if err == nil || errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "Config.Credential") {
 		t.Errorf("Check returned %v", err)

@@ -40,7 +40,7 @@ func sendUnreadable(t *testing.T, s *site, queue, session string) {
 	}
 }
 
-func TestReceiver_MessageThatTheSDKCannotReadHoldsUpNoOther(t *testing.T) {
+func TestReceiver_MessageThatTheSDKCannotReadBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	for _, queue := range []string{"plain", "sessions"} {
 		t.Run(queue, func(t *testing.T) {

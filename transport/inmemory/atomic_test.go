@@ -32,7 +32,7 @@ func TestCompleteWith_SendsAndConsumesOrNeither(t *testing.T) {
 			d := receive(t, receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1), "a")
 			body := []byte("copied")
 			out := core.Outgoing{ID: "x", Queue: "out", Body: body}
-			succeed(t, settle(t.Context(), d, out, later(message("q", "own queue"), time.Hour, 0),
+			succeed(t, settle(t.Context(), d, out, delayed(message("q", "own queue"), time.Hour, 0),
 				core.Outgoing{ID: "y", Topic: "topic", Body: []byte("event")}, core.Outgoing{ID: "z", Topic: "nobody's"}))
 			copy(body, "EVIL!!")
 			depth(t, transport, "q", inmemory.Depth{Delayed: 1})
@@ -54,7 +54,7 @@ func TestCompleteWith_OneRefusedMessageStopsAll(t *testing.T) {
 			"unknown queue": {message("missing", "bad"), core.ErrQueueNotFound},
 			"bad header":    {core.Outgoing{ID: "bad", Queue: "out", Headers: badHeader}, core.ErrInvalidHeader},
 			"too large":     {core.Outgoing{ID: "bad", Queue: "out", Body: make([]byte, 1001)}, core.ErrTooLarge},
-			"unsupported":   {later(message("out", "bad"), 2*time.Hour, 0), errors.ErrUnsupported},
+			"unsupported":   {delayed(message("out", "bad"), 2*time.Hour, 0), errors.ErrUnsupported},
 		} {
 			inBubble(t, verb+", "+name, func(t *testing.T) {
 				transport := open(t, inmemory.Config{Capabilities: able(func(caps *core.Capabilities) {

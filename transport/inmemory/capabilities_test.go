@@ -84,8 +84,8 @@ func TestCapabilities_AgreeWithModesAndInterfaces(t *testing.T) {
 							}
 						}
 						locked := lock > 0 && mode != core.TransactionNone
-						if until := d.LockedUntil(); until.IsZero() == locked {
-							t.Errorf("LockedUntil: %v", until)
+						if lockedUntil := d.LockedUntil(); lockedUntil.IsZero() == locked {
+							t.Errorf("LockedUntil: %v", lockedUntil)
 						}
 						refused("Renew", d.Renew(t.Context()), !locked)
 						atomic := mode == core.TransactionSendsAtomicWithReceive

@@ -17,19 +17,19 @@ type group struct {
 // enter reports whether a ready message may be delivered. If not, it waits for the
 // message in front of its group.
 func (g *groups) enter(m *message) bool {
-	of := g.byKey[m.group]
+	members := g.byKey[m.group]
 	switch {
-	case of == nil:
+	case members == nil:
 		if g.byKey == nil {
 			g.byKey = map[string]*group{}
 		}
 		g.byKey[m.group] = &group{front: m}
 		return true
-	case of.front == m:
+	case members.front == m:
 		return true
 	}
 	m.state = waiting
-	of.waiting.pushBack(m)
+	members.waiting.pushBack(m)
 	g.waiting++
 	return false
 }
@@ -37,24 +37,24 @@ func (g *groups) enter(m *message) bool {
 // leave is called when m has left the queue. It returns the new front message of its
 // group, or nil.
 func (g *groups) leave(m *message) *message {
-	of := g.byKey[m.group]
-	if of == nil || of.front != m {
+	members := g.byKey[m.group]
+	if members == nil || members.front != m {
 		return nil
 	}
-	if of.waiting.len() == 0 {
+	if members.waiting.len() == 0 {
 		delete(g.byKey, m.group)
 		return nil
 	}
-	of.front = of.waiting.popFront()
+	members.front = members.waiting.popFront()
 	g.waiting--
-	return of.front
+	return members.front
 }
 
 // all appends the waiting messages to messages.
 func (g *groups) all(messages []*message) []*message {
-	for _, of := range g.byKey {
-		for i := range of.waiting.len() {
-			messages = append(messages, of.waiting.at(i))
+	for _, members := range g.byKey {
+		for i := range members.waiting.len() {
+			messages = append(messages, members.waiting.at(i))
 		}
 	}
 	return messages

@@ -158,11 +158,11 @@ func (d *delivery) renewed(now time.Time) time.Time {
 	if d.receiver.lock == 0 {
 		return d.keptUntil
 	}
-	until := now.Add(d.receiver.lock)
-	if !d.keptUntil.IsZero() && until.After(d.keptUntil) {
-		until = d.keptUntil
+	lockedUntil := now.Add(d.receiver.lock)
+	if !d.keptUntil.IsZero() && lockedUntil.After(d.keptUntil) {
+		lockedUntil = d.keptUntil
 	}
-	return until
+	return lockedUntil
 }
 
 // Renew moves LockedUntil to Config.LockDuration from now, but not beyond

@@ -140,12 +140,12 @@ func (q *queue) next() *message {
 
 // hold locks a message for a delivery until its settlement or, unless zero, until the
 // given time.
-func (q *queue) hold(m *message, d *delivery, until time.Time) {
+func (q *queue) hold(m *message, d *delivery, lockedUntil time.Time) {
 	m.state = held
 	m.holder = d
 	q.inFlight++
-	if !until.IsZero() {
-		q.deadlines.add(m, until)
+	if !lockedUntil.IsZero() {
+		q.deadlines.add(m, lockedUntil)
 		q.arm()
 	}
 }

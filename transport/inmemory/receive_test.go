@@ -144,7 +144,7 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 		receiveNothing(t, r)
 
 		// Each way of getting room wakes a call that waits for it.
-		var rest []core.Delivery
+		var remaining []core.Delivery
 		for _, makeRoom := range []func(){
 			func() { succeed(t, dst[0].Complete(t.Context())) },
 			func() { r.SetMaxInFlight(3) },
@@ -163,7 +163,7 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 			if n := <-got; n != 1 {
 				t.Fatalf("Receive = %d, want 1", n)
 			}
-			rest = append(rest, more[0])
+			remaining = append(remaining, more[0])
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
 
@@ -171,7 +171,7 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 		succeed(t, dst[1].Complete(t.Context()))
 		receiveNothing(t, r)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 2})
-		for _, d := range rest {
+		for _, d := range remaining {
 			succeed(t, d.Complete(t.Context()))
 		}
 		receiveNothing(t, r)
@@ -271,11 +271,11 @@ func TestClose_OfAReceiverReleasesUnsettledDeliveries(t *testing.T) {
 			failWith(t, err, core.ErrLockLost)
 			failWith(t, err, core.ErrClosed)
 		}
-		again := peekLock(t, transport, "q")
+		redelivered := peekLock(t, transport, "q")
 		for _, body := range []string{"1", "3", "4"} { // in their order
-			counts(t, receive(t, again, body), 1, "")
+			counts(t, receive(t, redelivered, body), 1, "")
 		}
-		receiveNothing(t, again)
+		receiveNothing(t, redelivered)
 	})
 }
 

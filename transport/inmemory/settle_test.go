@@ -80,17 +80,17 @@ func TestSettle_IsRefusedAfterTheLockWasLost(t *testing.T) {
 			failWith(t, d.Reset(t.Context()), core.ErrLockLost)
 			failWith(t, d.Renew(t.Context()), core.ErrLockLost)
 			depth(t, transport, "q", inmemory.Depth{Ready: 1})
-			again := receive(t, r, "a")
-			counts(t, again, 2, "")
+			redelivered := receive(t, r, "a")
+			counts(t, redelivered, 2, "")
 			failWith(t, settle(t.Context(), d), core.ErrLockLost) // the old one settles nothing of the new
-			succeed(t, again.Complete(t.Context()))
+			succeed(t, redelivered.Complete(t.Context()))
 			depth(t, transport, "q", inmemory.Depth{})
 		})
 	}
 }
 
 // Rule C7.
-func TestComplete_MessageDoesNotComeAgain(t *testing.T) {
+func TestComplete_MessageIsNotRedelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broker := inmemory.NewBroker()
 		first := open(t, inmemory.Config{Broker: broker, LockDuration: time.Second}, "q")
@@ -219,8 +219,8 @@ func TestAbandon_LastErrorIsBoundedText(t *testing.T) {
 // Rule C9.
 func TestDeliveryCount_NativeOneIsShared(t *testing.T) {
 	for name, c := range map[string]struct {
-		native                bool
-		other, again, restart int
+		native                      bool
+		other, redelivered, restart int
 	}{
 		"native":       {true, 2, 3, 4},
 		"the receiver": {false, 1, 2, 1},
@@ -242,7 +242,7 @@ func TestDeliveryCount_NativeOneIsShared(t *testing.T) {
 			}
 			fail(r1, 1)
 			fail(r2, c.other)
-			fail(r1, c.again)
+			fail(r1, c.redelivered)
 			succeed(t, one.Close(t.Context())) // the process restarts
 			fail(peekLock(t, open(t, cfg), "q"), c.restart)
 		})

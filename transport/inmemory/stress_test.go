@@ -37,8 +37,8 @@ func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 			var mu sync.Mutex
 			completed := map[string]int{}
 			type hold struct {
-				until  time.Time
-				closed *bool // its receiver
+				lockedUntil time.Time
+				closed      *bool // its receiver
 			}
 			holds := map[string]hold{}
 			finished := make(chan struct{})
@@ -64,7 +64,7 @@ func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 					mu.Unlock()
 					return
 				}
-				if other, ok := holds[body]; ok && !*other.closed && time.Now().Before(other.until) {
+				if other, ok := holds[body]; ok && !*other.closed && time.Now().Before(other.lockedUntil) {
 					t.Errorf("message %s is held twice", body)
 				}
 				holds[body] = hold{d.LockedUntil(), closed}
@@ -187,8 +187,8 @@ func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 	}
 }
 
-// Whoever receives the next message of a group sends later than the one before: what both
-// sent is stored in the order of their group.
+// The receiver of the next message of a group sends later than the one before: the messages
+// of both are stored in the order of their group.
 //
 // Rule C24.
 func TestReplaceWith_KeepsTheOrderOfAGroupUnderStress(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func later(out core.Outgoing, delay, timeToBeReceived time.Duration) core.Outgoing {
+func delayed(out core.Outgoing, delay, timeToBeReceived time.Duration) core.Outgoing {
 	out.Delay, out.TimeToBeReceived = delay, timeToBeReceived
 	return out
 }
@@ -23,11 +23,11 @@ func TestDelay_MessagesArriveInOrderAndNotEarly(t *testing.T) {
 		r := peekLock(t, transport, "q")
 		start := time.Now()
 		send(t, transport,
-			later(message("q", "3h"), 3*time.Hour, 0),
-			later(message("q", "1s, first"), time.Second, 0),
-			later(message("q", "1s, second"), time.Second, 0),
-			later(message("q", "10y"), 10*365*24*time.Hour, 0),
-			later(message("q", "1ns"), 1, 0),
+			delayed(message("q", "3h"), 3*time.Hour, 0),
+			delayed(message("q", "1s, first"), time.Second, 0),
+			delayed(message("q", "1s, second"), time.Second, 0),
+			delayed(message("q", "10y"), 10*365*24*time.Hour, 0),
+			delayed(message("q", "1ns"), 1, 0),
 			message("q", "now"))
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, Delayed: 5})
 		for _, want := range []struct {
@@ -58,7 +58,7 @@ func TestDelay_EachMessageHasItsOwnTime(t *testing.T) {
 		start := time.Now()
 		for i := range 50 {
 			delay := time.Duration((i*37)%50+1) * time.Second
-			send(t, transport, later(message("a", "m"), delay, 0), later(message("b", "m"), 2*delay, 0))
+			send(t, transport, delayed(message("a", "m"), delay, 0), delayed(message("b", "m"), 2*delay, 0))
 		}
 		for queue, step := range map[string]time.Duration{"a": time.Second, "b": 2 * time.Second} {
 			r := peekLock(t, transport, queue)
@@ -82,7 +82,7 @@ func TestDelay_RetriesInABubble(t *testing.T) {
 		send(t, transport, message("q", "a"))
 		for range 360 {
 			d := receive(t, r, "a")
-			succeed(t, d.ReplaceWith(t.Context(), []core.Outgoing{later(message("q", "a"), 10*time.Second, 0)}))
+			succeed(t, d.ReplaceWith(t.Context(), []core.Outgoing{delayed(message("q", "a"), 10*time.Second, 0)}))
 		}
 		receive(t, r, "a")
 		if took := time.Since(start); took != time.Hour {
@@ -105,8 +105,8 @@ func TestLock_IsLostWithoutACall(t *testing.T) {
 			send(t, transport, message("q", "a"))
 			start := time.Now()
 			d := receive(t, r, "a")
-			if until := d.LockedUntil(); !until.Equal(start.Add(time.Minute)) {
-				t.Errorf("LockedUntil is %v after the delivery", until.Sub(start))
+			if lockedUntil := d.LockedUntil(); !lockedUntil.Equal(start.Add(time.Minute)) {
+				t.Errorf("LockedUntil is %v after the delivery", lockedUntil.Sub(start))
 			}
 			counts(t, receive(t, other, "a"), c.count, "")
 			if waited := time.Since(start); waited != time.Minute {
@@ -132,8 +132,8 @@ func TestRenew_ExtendsTheLock(t *testing.T) {
 			time.Sleep(50 * time.Second)
 			succeed(t, d.Renew(t.Context()))
 			want := start.Add(time.Duration(i+1)*50*time.Second + time.Minute)
-			if until := d.LockedUntil(); !until.Equal(want) {
-				t.Fatalf("LockedUntil is %v, want %v", until, want)
+			if lockedUntil := d.LockedUntil(); !lockedUntil.Equal(want) {
+				t.Fatalf("LockedUntil is %v, want %v", lockedUntil, want)
 			}
 		}
 		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 1})
@@ -151,11 +151,11 @@ func TestRenew_MaxLockTimeEndsTheLock(t *testing.T) {
 		send(t, transport, message("q", "a"))
 		start := time.Now()
 		d := receive(t, r, "a")
-		for _, until := range []time.Duration{110 * time.Second, 150 * time.Second} {
+		for _, end := range []time.Duration{110 * time.Second, 150 * time.Second} {
 			time.Sleep(50 * time.Second)
 			succeed(t, d.Renew(t.Context()))
-			if got := d.LockedUntil().Sub(start); got != until {
-				t.Errorf("LockedUntil is %v after the delivery, want %v", got, until)
+			if got := d.LockedUntil().Sub(start); got != end {
+				t.Errorf("LockedUntil is %v after the delivery, want %v", got, end)
 			}
 		}
 		if err := d.Renew(t.Context()); err == nil || errors.Is(err, core.ErrLockLost) || !strings.Contains(err.Error(), "MaxLockTime") {
@@ -177,8 +177,8 @@ func TestLock_MaxLockTimeEndsADeliveryWithoutALock(t *testing.T) {
 		send(t, transport, message("q", "a"))
 		start := time.Now()
 		d := receive(t, r, "a")
-		if until := d.LockedUntil(); !until.IsZero() {
-			t.Errorf("LockedUntil is %v", until)
+		if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() {
+			t.Errorf("LockedUntil is %v", lockedUntil)
 		}
 		receive(t, r, "a")
 		if waited := time.Since(start); waited != 30*time.Minute {
@@ -209,7 +209,7 @@ func TestExpiry_MessageIsNotDelivered(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		delay time.Duration
-		until func(*testing.T, core.Transport)
+		await func(*testing.T, core.Transport)
 	}{
 		"waiting":               {0, func(*testing.T, core.Transport) { time.Sleep(time.Minute) }},
 		"delayed beyond it":     {2 * time.Minute, func(*testing.T, core.Transport) { time.Sleep(time.Hour) }},
@@ -230,10 +230,10 @@ func TestExpiry_MessageIsNotDelivered(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			transport := open(t, inmemory.Config{}, "q")
-			send(t, transport, later(message("q", "a"), c.delay, time.Minute), message("q", "b"))
+			send(t, transport, delayed(message("q", "a"), c.delay, time.Minute), message("q", "b"))
 			first := peekLock(t, transport, "q")
 			defer first.Close(t.Context())
-			c.until(t, transport)
+			c.await(t, transport)
 			receive(t, first, "b")
 			receiveNothing(t, first)
 			depth(t, transport, "q", inmemory.Depth{InFlight: 1})
@@ -246,7 +246,7 @@ func TestExpiry_MessageInTimeIsDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
-		send(t, transport, later(message("q", "a"), 30*time.Second, time.Minute))
+		send(t, transport, delayed(message("q", "a"), 30*time.Second, time.Minute))
 		time.Sleep(time.Minute - 1)
 		d := receive(t, r, "a")
 		succeed(t, d.Abandon(t.Context(), errors.New("no")))
@@ -261,7 +261,7 @@ func TestExpiry_SkipsOnlyExpiredMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		r := peekLock(t, transport, "q")
-		send(t, transport, message("q", "1"), later(message("q", "short"), 0, time.Minute), message("q", "2"), message("q", "3"))
+		send(t, transport, message("q", "1"), delayed(message("q", "short"), 0, time.Minute), message("q", "2"), message("q", "3"))
 		time.Sleep(time.Minute)
 		depth(t, transport, "q", inmemory.Depth{Ready: 3})
 		if peeked, err := transport.Peek("q"); len(peeked) != 3 || err != nil {
@@ -281,9 +281,9 @@ func TestExpiry_FreesMessagesWithoutAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := open(t, inmemory.Config{}, "q")
 		for range 1000 {
-			send(t, transport, later(message("q", "short"), 0, time.Minute))
+			send(t, transport, delayed(message("q", "short"), 0, time.Minute))
 		}
-		send(t, transport, message("q", "for ever"), later(message("q", "late"), time.Hour, time.Minute))
+		send(t, transport, message("q", "for ever"), delayed(message("q", "late"), time.Hour, time.Minute))
 		depth(t, transport, "q", inmemory.Depth{Ready: 1001, Delayed: 1})
 		time.Sleep(time.Minute)
 		depth(t, transport, "q", inmemory.Depth{Ready: 1})

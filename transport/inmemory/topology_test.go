@@ -53,11 +53,11 @@ func TestProvision_CreatesAllOrNothing(t *testing.T) {
 func TestAddress_IsIdempotentAndAsStrictAsProvision(t *testing.T) {
 	transport := inmemory.Open()
 	for _, name := range []string{"billing", "a/b c", "線"} {
-		once, err := transport.Address(name)
+		first, err := transport.Address(name)
 		succeed(t, err)
-		twice, err := transport.Address(once)
-		if err != nil || once != twice {
-			t.Errorf("Address(%q) = %q, then %q, %v", name, once, twice, err)
+		second, err := transport.Address(first)
+		if err != nil || first != second {
+			t.Errorf("Address(%q) = %q, then %q, %v", name, first, second, err)
 		}
 	}
 	for _, bad := range []string{"", "\xff"} {
@@ -140,7 +140,7 @@ func TestInspect_DepthsAndMessages(t *testing.T) {
 		if got := transport.Queues(); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("Queues = %v", got)
 		}
-		send(t, transport, message("a", "1"), message("a", "2"), message("a", "3"), later(message("a", "4"), 1, 0))
+		send(t, transport, message("a", "1"), message("a", "2"), message("a", "3"), delayed(message("a", "4"), 1, 0))
 		d := receive(t, peekLock(t, transport, "a"), "1")
 		depth(t, transport, "a", inmemory.Depth{Ready: 2, Delayed: 1, InFlight: 1})
 		if all, _ := transport.Depth("a"); all.Total() != 4 {

@@ -88,8 +88,8 @@ func (t *Transport) Address(queue string) (string, error) {
 }
 
 func (t *Transport) checkQueue(queue string) error {
-	if most := t.caps.MaxQueueName; most > 0 && len(queue) > most {
-		return transport.BadName("queue", queue, most, "the queue's name may have %d bytes (Capabilities.MaxQueueName), but has %d: %.40q...", most, len(queue), queue)
+	if limit := t.caps.MaxQueueName; limit > 0 && len(queue) > limit {
+		return transport.BadName("queue", queue, limit, "the queue's name may have %d bytes (Capabilities.MaxQueueName), but has %d: %.40q...", limit, len(queue), queue)
 	}
 	return checkQueueName(queue)
 }
@@ -179,8 +179,8 @@ func (t *Transport) CheckTopic(topic string) error {
 }
 
 func (t *Transport) checkTopic(topic string) error {
-	if most := t.caps.MaxTopicName; most > 0 && len(topic) > most {
-		return transport.BadName("topic", topic, most, "the topic's name may have %d bytes (Capabilities.MaxTopicName), but has %d: %.40q...", most, len(topic), topic)
+	if limit := t.caps.MaxTopicName; limit > 0 && len(topic) > limit {
+		return transport.BadName("topic", topic, limit, "the topic's name may have %d bytes (Capabilities.MaxTopicName), but has %d: %.40q...", limit, len(topic), topic)
 	}
 	return checkTopicName(topic)
 }

@@ -60,7 +60,7 @@ func TestComplete_ConnectionCutAroundTheAck(t *testing.T) {
 			if cuts == 0 {
 				t.Error("no connection was cut")
 			}
-			until(t, "nothing is left", func() bool { // redelivered messages among it
+			awaitTrue(t, "nothing is left", func() bool { // redelivered messages among it
 				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 				defer cancel()
 				dst := make([]core.Delivery, 10)
@@ -72,18 +72,18 @@ func TestComplete_ConnectionCutAroundTheAck(t *testing.T) {
 				ready, unacked := s.depth(t, "billing")
 				return got == 0 && ready+unacked == 0
 			})
-			again := 0
+			redelivered := 0
 			for i := range n {
 				times := came[strconv.Itoa(i)]
 				if times == 0 {
 					t.Errorf("message %d was lost", i)
 				}
-				again += times - 1
+				redelivered += times - 1
 			}
-			if most := 11 * 10; again > most { // held at each of the cuts
-				t.Errorf("%d messages came again in %d cuts", again, cuts)
+			if limit := 11 * 10; redelivered > limit { // held at each of the cuts
+				t.Errorf("%d messages came again in %d cuts", redelivered, cuts)
 			}
-			t.Logf("%d cuts: %d came again, %d settlements found their lock lost", cuts, again, lost)
+			t.Logf("%d cuts: %d came again, %d settlements found their lock lost", cuts, redelivered, lost)
 		})
 	}
 }
@@ -127,7 +127,7 @@ func TestSend_ConnectionCutAroundThePublication(t *testing.T) {
 			case <-time.After(patience):
 				t.Error("the connection was not cut")
 			}
-			mustEventuallySend(t, transport, core.Outgoing{ID: "last", Queue: "billing", Body: []byte("last")})
+			awaitSend(t, transport, core.Outgoing{ID: "last", Queue: "billing", Body: []byte("last")})
 			got := s.take(t, "billing")
 			if got["first"] != 1 || got["last"] != 1 || !slices.Contains(there, got["the body that is cut"]) {
 				t.Errorf("the queue has %v, want the message %v times", got, there)

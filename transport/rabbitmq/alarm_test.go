@@ -48,7 +48,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 		}
 	}
 	send(100)
-	until(t, "the observer is told of the alarm", func() bool { return w.said("blocks", "memory") })
+	awaitTrue(t, "the observer is told of the alarm", func() bool { return w.said("blocks", "memory") })
 	send(1100)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
@@ -79,7 +79,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 	}
 	end()
 	senders.Wait()
-	until(t, "the observer is told of the end", w.connected)
+	awaitTrue(t, "the observer is told of the end", w.connected)
 	if t.Failed() {
 		return
 	}
@@ -96,7 +96,7 @@ func testAlarmDelaysSendsOnly(t *testing.T, _ *broker, s *site) {
 			t.Errorf("message %s came %d times", body, n)
 		}
 	}
-	until(t, "all acknowledgements are written", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	awaitTrue(t, "all acknowledgements are written", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 	if got := s.take(t, "audit"); got["1"] != 0 {
 		t.Errorf("refused messages were sent all the same: %v", got)
 	}
@@ -115,10 +115,10 @@ func testAlarmKilledBroker(t *testing.T, b *broker, s *site) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() { _ = transport.Send(ctx, numbered("billing", 0, 100)...) }()
-	until(t, "the observers are told of the alarm", func() bool { return watches[0].said("blocks") })
+	awaitTrue(t, "the observers are told of the alarm", func() bool { return watches[0].said("blocks") })
 	b.Kill(t)
 	for i, w := range watches {
-		until(t, "each observer is told of the outage", func() bool { return w.said("connect to") })
+		awaitTrue(t, "each observer is told of the outage", func() bool { return w.said("connect to") })
 		all := w.all()
 		if slices.ContainsFunc(all[2:], func(c core.ConnectionChange) bool { return c.Connected }) {
 			t.Errorf("observer %d was told that there is a connection while there was none: %v", i, all)
@@ -126,6 +126,6 @@ func testAlarmKilledBroker(t *testing.T, b *broker, s *site) {
 	}
 	b.Start(t)
 	for _, w := range watches {
-		until(t, "each observer is told of the end", w.connected)
+		awaitTrue(t, "each observer is told of the end", w.connected)
 	}
 }

@@ -94,14 +94,14 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 		allowed.Store(int64(soakMessages * (kill + 1) / (kills + 1)))
 		// Somewhere in the middle of the allowed range.
 		reached := int64(soakMessages * (2*kill + 1) / (2 * (kills + 1)))
-		until(t, "messages are handled between the kills", func() bool { return distinct.Load() >= reached })
+		awaitTrue(t, "messages are handled between the kills", func() bool { return distinct.Load() >= reached })
 		b.Kill(t)
 		b.Start(t)
 	}
 	allowed.Store(soakMessages)
 	senders.Wait()
-	until(t, "every message is handled", func() bool { return distinct.Load() == soakMessages })
-	until(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	awaitTrue(t, "every message is handled", func() bool { return distinct.Load() == soakMessages })
+	awaitTrue(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 	if failed := s.take(t, "error"); len(failed) > 0 {
 		t.Errorf("these are in the error queue: %v", failed)
 	}
@@ -109,7 +109,7 @@ func testRestartLosesNoMessage(t *testing.T, b *broker, s *site) {
 	running.Wait()
 	t.Logf("%d messages through %d kills: %d sent, %d of them again (%d unknown), %d handled again",
 		soakMessages, kills, sent.Load(), repeated.Load(), unknown.Load(), again.Load())
-	if more, most := again.Load(), repeated.Load()+kills*2000; more > most {
+	if more, limit := again.Load(), repeated.Load()+kills*2000; more > limit {
 		t.Errorf("%d messages were handled again, which is more than were sent again or held", more)
 	}
 }

@@ -96,7 +96,7 @@ func (c *consumerChannel) consumerState(consumer *consumer) consumerState {
 	return consumerState{
 		arrived: consumer.arrived,
 		full:    consumer.acks.Unwritten >= consumer.prefetch,
-		excess:  active > c.r.mostConsumedLocked(),
+		excess:  active > c.r.maxConsumedLocked(),
 	}
 }
 

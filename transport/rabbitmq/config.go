@@ -110,7 +110,7 @@ type Config struct {
 
 const (
 	defaultMaxMessageBytes = 16 << 20
-	mostMessageBytes       = 512 << 20 // the broker's limit of max_message_size
+	maxMessageBytes        = 512 << 20 // the broker's limit of max_message_size
 	defaultHeartbeat       = 10 * time.Second
 	defaultConsumerTimeout = 30 * time.Minute
 	maxHeartbeat           = math.MaxUint16 * time.Second // two bytes on the wire
@@ -244,8 +244,8 @@ func (c *Config) complete() ([]brokerHost, error) {
 	switch {
 	case c.MaxMessageBytes == 0:
 		c.MaxMessageBytes = defaultMaxMessageBytes
-	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes:
-		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d (512 MiB), or 0 for the default of 16 MiB", c.MaxMessageBytes, mostMessageBytes)
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > maxMessageBytes:
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d (512 MiB), or 0 for the default of 16 MiB", c.MaxMessageBytes, maxMessageBytes)
 	}
 	switch {
 	case c.ConsumerTimeout == 0:

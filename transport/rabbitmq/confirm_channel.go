@@ -21,7 +21,7 @@ type confirmChannel struct {
 	closes chan *amqp.Error
 
 	// returns has room for twice as many messages as can be unconfirmed, and is read before
-	// each further mostUnconfirmed messages: the library's reader does not wait long for
+	// each further maxUnconfirmed messages: the library's reader does not wait long for
 	// room, and an unread return would make a lost message look accepted. The broker
 	// returns a message before it confirms it, so the return is in the channel when the
 	// confirm is done.
@@ -44,8 +44,8 @@ type confirmChannel struct {
 	reason   error // why the channel was closed
 }
 
-// mostUnconfirmed is the maximum number of unconfirmed messages on a channel.
-const mostUnconfirmed = 1024
+// maxUnconfirmed is the maximum number of unconfirmed messages on a channel.
+const maxUnconfirmed = 1024
 
 // pendingConfirm is a written message without a confirm, as far as is known.
 type pendingConfirm struct {
@@ -66,11 +66,11 @@ const (
 	// same channel.
 	//
 	// After each abandoned channel the next one has twice the timeout, up to
-	// mostConfirmTimeout: otherwise no confirm of a broker with a slow disk would ever
+	// maxConfirmTimeout: otherwise no confirm of a broker with a slow disk would ever
 	// arrive in time.
 	confirmTimeout      = 5 * time.Second
 	firstConfirmTimeout = 2 * time.Second
-	mostConfirmTimeout  = time.Minute
+	maxConfirmTimeout   = time.Minute
 )
 
 // collectConfirms forgets confirmed messages. With a beforeWait it also waits until one
@@ -81,7 +81,7 @@ func (c *confirmChannel) collectConfirms(beforeWait func()) {
 		if isDone(first.confirm) {
 			c.dropConfirmed(first)
 			c.head++
-			if c.head == len(c.unconfirmed) || c.head == mostUnconfirmed {
+			if c.head == len(c.unconfirmed) || c.head == maxUnconfirmed {
 				n := copy(c.unconfirmed, c.unconfirmed[c.head:])
 				clear(c.unconfirmed[n:])
 				c.unconfirmed, c.head = c.unconfirmed[:n], 0
@@ -96,7 +96,7 @@ func (c *confirmChannel) collectConfirms(beforeWait func()) {
 		timer := time.NewTimer(watchInterval)
 		select { // the end of the channel ends all confirms
 		case <-first.confirm.Done():
-		case <-c.unconfirmed[c.head+mostUnconfirmed/2].confirm.Done(): // the first may be to a queue without a leader
+		case <-c.unconfirmed[c.head+maxUnconfirmed/2].confirm.Done(): // the first may be to a queue without a leader
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -122,7 +122,7 @@ func (c *confirmChannel) dropConfirmed(u *pendingConfirm) {
 // hasRoom reports whether one more message may be written. It makes room by forgetting
 // confirmed messages behind the first.
 func (c *confirmChannel) hasRoom() bool {
-	if len(c.unconfirmed)-c.head < mostUnconfirmed {
+	if len(c.unconfirmed)-c.head < maxUnconfirmed {
 		return true
 	}
 	left := c.unconfirmed[:c.head]
@@ -135,7 +135,7 @@ func (c *confirmChannel) hasRoom() bool {
 	}
 	clear(c.unconfirmed[len(left):])
 	c.unconfirmed = left
-	return len(c.unconfirmed)-c.head < mostUnconfirmed
+	return len(c.unconfirmed)-c.head < maxUnconfirmed
 }
 
 func (c *confirmChannel) setOldest(first *amqp.DeferredConfirmation) {

@@ -258,12 +258,12 @@ func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try 
 
 // deadline returns how long to wait for the broker at a close.
 func deadline(ctx context.Context) time.Time {
-	until := time.Now().Add(grace)
-	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+	awaitTrue := time.Now().Add(grace)
+	if d, ok := ctx.Deadline(); ok && d.Before(awaitTrue) {
 		return d
 	}
 	if ctx.Err() != nil {
 		return time.Now()
 	}
-	return until
+	return awaitTrue
 }

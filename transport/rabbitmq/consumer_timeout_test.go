@@ -25,19 +25,19 @@ func testConsumerTimeout(t *testing.T, _ *broker, s *site) {
 	limit("1800000") // for the channel that follows
 	mustSend(t, transport, numbered("billing", 0, 1)...)
 	held := next(t, r, 1)[0]
-	again := next(t, r, 1)[0] // when the broker has taken it back
+	redelivered := next(t, r, 1)[0] // when the broker has taken it back
 	if err := held.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
 		t.Errorf("Complete of a delivery that the broker took back = %v, want ErrLockLost", err)
 	}
-	if err := again.Complete(t.Context()); err != nil {
+	if err := redelivered.Complete(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if string(again.Incoming().Body) != "0" || !again.Incoming().Redelivered {
-		t.Errorf("this came instead: %+v", again.Incoming())
+	if string(redelivered.Incoming().Body) != "0" || !redelivered.Incoming().Redelivered {
+		t.Errorf("this came instead: %+v", redelivered.Incoming())
 	}
 	if !w.said("PRECONDITION_FAILED", "timed out") {
 		t.Errorf("the observer was not told why: %v", w.all())
 	}
-	until(t, "the observer is told of the end", w.connected)
-	until(t, "nothing is left", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+	awaitTrue(t, "the observer is told of the end", w.connected)
+	awaitTrue(t, "nothing is left", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 }

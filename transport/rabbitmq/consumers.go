@@ -23,22 +23,22 @@ type consumer struct {
 	acks      acks.Consumer
 }
 
-// mostConsumers is the maximum number of consumers of a channel, without those that are
+// maxConsumers is the maximum number of consumers of a channel, without those that are
 // ending.
-const mostConsumers = 8
+const maxConsumers = 8
 
 // adjustConsumers begins and ends consumers so that their prefetch adds up to MaxInFlight,
 // and requeues excess messages.
 func (c *consumerChannel) adjustConsumers() error {
 	c.r.mu.Lock()
-	most := c.r.mostConsumedLocked()
+	limit := c.r.maxConsumedLocked()
 	c.r.mu.Unlock()
-	if err := c.cancelExcess(most); err != nil {
+	if err := c.cancelExcess(limit); err != nil {
 		return err
 	}
 	active, n := c.activeConsumers()
-	missing, ending := c.releaseExcess(most, active)
-	if missing <= 0 || ending && active > 0 && missing*4 < most {
+	missing, ending := c.releaseExcess(limit, active)
+	if missing <= 0 || ending && active > 0 && missing*4 < limit {
 		return nil // so few are not worth a consumer while ending ones are about to free some
 	}
 	_, err := c.consume(min(missing, math.MaxUint16), priority(n))
@@ -47,11 +47,11 @@ func (c *consumerChannel) adjustConsumers() error {
 
 // cancelExcess ends the latest consumers if together they may prefetch too much. If there
 // are too many consumers for another one to begin, it ends half of them.
-func (c *consumerChannel) cancelExcess(most int) error {
+func (c *consumerChannel) cancelExcess(limit int) error {
 	active, n := c.activeConsumers()
-	tooMany := active < most && n >= mostConsumers
+	tooMany := active < limit && n >= maxConsumers
 	for _, consumer := range slices.Backward(c.consumers) {
-		if active <= most && (!tooMany || n <= mostConsumers/2) {
+		if active <= limit && (!tooMany || n <= maxConsumers/2) {
 			break
 		}
 		if consumer.cancelled {
@@ -83,11 +83,11 @@ func (c *consumerChannel) activeConsumers() (messages, consumers int) {
 // the others may prefetch active messages. It releases arrived messages beyond MaxInFlight
 // (excess) and no longer postpones returns. It returns how many more messages may be
 // consumed, and whether ending consumers still have unsettled messages.
-func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending bool) {
+func (c *consumerChannel) releaseExcess(limit, active int) (missing int, ending bool) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mostConsumedLocked() >= most { // it was not lowered again
+	if r.maxConsumedLocked() >= limit { // it was not lowered again
 		c.acks.PostponeRequeues(false)
 	}
 	for r.hasExcessLocked() {
@@ -96,7 +96,7 @@ func (c *consumerChannel) releaseExcess(most, active int) (missing int, ending b
 		r.prefetched[last] = nil
 		r.prefetched = r.prefetched[:last]
 	}
-	missing = r.mostConsumedLocked() - active
+	missing = r.maxConsumedLocked() - active
 	left := c.consumers[:0]
 	for _, consumer := range c.consumers {
 		if consumer.cancelled {

@@ -91,7 +91,7 @@ func TestCopies_SharedIDHidesNoMessage(t *testing.T) {
 				ledgers[i].failing(t, ep, 1)
 				runs(t, ep)
 			}
-			until(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
+			awaitTrue(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
 			times := func(number int) int { return ledgers[0].handledTimes(number) + ledgers[1].handledTimes(number) }
 			want := map[string]int{}
 			for i := range n {
@@ -148,12 +148,12 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 			}
 		}
 		publish(copied("first@billing", 1))
-		until(t, "it is handled", handledTimes(1))
+		awaitTrue(t, "it is handled", handledTimes(1))
 		publish(copied("first@billing", 1))
-		until(t, "its copy is handled, which fails once", handledTimes(2))
+		awaitTrue(t, "its copy is handled, which fails once", handledTimes(2))
 		publish(copied("first@billing", 1))
 		var failed amqp.Delivery
-		until(t, "another copy, which fails twice, is moved", func() bool {
+		awaitTrue(t, "another copy, which fails twice, is moved", func() bool {
 			var moved bool
 			failed, moved, err = ch.Get("error", true)
 			return err != nil || moved
@@ -162,7 +162,7 @@ func TestCopies_OfAHandledMessageAreHandled(t *testing.T) {
 			t.Fatal(err)
 		}
 		publish(amqp.Publishing{Headers: failed.Headers, DeliveryMode: amqp.Persistent, Body: failed.Body})
-		until(t, "a returned message is handled, which fails once", handledTimes(3))
+		awaitTrue(t, "a returned message is handled, which fails once", handledTimes(3))
 		mu.Lock()
 		defer mu.Unlock()
 		if run != len(fails) {

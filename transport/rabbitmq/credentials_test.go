@@ -62,7 +62,7 @@ func TestCredentials_RefusalIsReturned(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				transport := s.open(t, c.cfg)
-				for what, try := range map[string]func(context.Context) error{
+				for name, try := range map[string]func(context.Context) error{
 					"Check": func(ctx context.Context) error {
 						return transport.Check(ctx, core.Topology{InputQueue: "billing", Queues: []string{"billing"}})
 					},
@@ -75,12 +75,12 @@ func TestCredentials_RefusalIsReturned(t *testing.T) {
 					err := try(ctx)
 					cancel()
 					if errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("%s waited: %v", what, err)
+						t.Errorf("%s waited: %v", name, err)
 						continue
 					}
 					saysAll(t, err, append(c.says, "rabbitmq: ", "127.0.0.1:")...)
 					if err != nil && (strings.Contains(err.Error(), wrong) || strings.Contains(err.Error(), testserver.Password)) {
-						t.Errorf("%s shows the password: %v", what, err)
+						t.Errorf("%s shows the password: %v", name, err)
 					}
 				}
 			})
@@ -118,7 +118,7 @@ func TestCredentials_CutLoginIsAnOutage(t *testing.T) {
 	mechanism := []byte("PLAIN") // is in what answers the broker's greeting
 	struck := b.proxy.LoseReply(mechanism, []byte("never sent"))
 	b.proxy.Cut()
-	until(t, "the login gets no answer", func() bool { return b.proxy.Connections() > 0 })
+	awaitTrue(t, "the login gets no answer", func() bool { return b.proxy.Connections() > 0 })
 	time.Sleep(2500 * time.Millisecond) // as long as somebody who is refused waits, or nearly
 	b.proxy.Cut()
 	select {
@@ -126,7 +126,7 @@ func TestCredentials_CutLoginIsAnOutage(t *testing.T) {
 		t.Fatal("the broker sent a message that it never sends")
 	default:
 	}
-	mustEventuallySend(t, transport, numbered("billing", 0, 1)...)
+	awaitSend(t, transport, numbered("billing", 0, 1)...)
 	if body := string(next(t, r, 1)[0].Incoming().Body); body != "0" {
 		t.Errorf("message %s came, want 0", body)
 	}
@@ -158,7 +158,7 @@ func TestCredentials_ConnectionLimitIsAnOutage(t *testing.T) {
 					}
 					opened <- err
 				}()
-				until(t, "the observer is told of the limit", func() bool { return len(opened) > 0 || w.said("limit") })
+				awaitTrue(t, "the observer is told of the limit", func() bool { return len(opened) > 0 || w.said("limit") })
 				s.manage(t, "DELETE", limit, nil)
 				select {
 				case err := <-opened:

@@ -14,7 +14,7 @@ import (
 )
 
 // When a remembered exchange, queue or binding turns out to be gone.
-func TestDeclarationCache_DeclaresAgainAfterDeletion(t *testing.T) {
+func TestDeclarationCache_RedeclaresAfterDeletion(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
@@ -24,28 +24,28 @@ func TestDeclarationCache_DeclaresAgainAfterDeletion(t *testing.T) {
 		if err := s.channel(t).ExchangeDelete("topic:orders.placed", false, false); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually(t, "publish again", func() error {
+		s.await(t, "publish again", func() error {
 			return transport.Send(t.Context(), core.Outgoing{ID: "1", Topic: "orders.placed"})
 		})
 		if err := s.channel(t).ExchangeDelete("nsb.v2.delay-delivery", false, false); err != nil {
 			t.Fatal(err)
 		}
-		s.eventually(t, "delay again", func() error {
+		s.await(t, "delay again", func() error {
 			return transport.Send(t.Context(), core.Outgoing{ID: "2", Queue: "billing", Delay: time.Second, Body: []byte("delayed")})
 		})
 	})
 }
 
-// eventually tries until there is no error.
-func (s *site) eventually(t testing.TB, what string, try func() error) {
+// await tries until there is no error.
+func (s *site) await(t testing.TB, subject string, try func() error) {
 	t.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for awaitTrue := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
 		}
-		if time.Now().After(until) {
-			t.Fatalf("%s: %v", what, err)
+		if time.Now().After(awaitTrue) {
+			t.Fatalf("%s: %v", subject, err)
 		}
 	}
 }
@@ -68,12 +68,12 @@ func TestSend_DelayedNeedsItsQueue(t *testing.T) {
 		if _, err := s.channel(t).QueueDelete("billing", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		for until := time.Now().Add(patience); ; {
+		for awaitTrue := time.Now().Add(patience); ; {
 			err := transport.Send(t.Context(), delayed)
 			if errors.Is(err, core.ErrQueueNotFound) {
 				break
 			}
-			if err != nil || time.Now().After(until) {
+			if err != nil || time.Now().After(awaitTrue) {
 				t.Fatalf("Send = %v, want ErrQueueNotFound", err)
 			}
 		}

@@ -50,7 +50,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 	}
 	t.Parallel()
 	type policies = map[string]any
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		arguments amqp.Table
 		policy    policies // nil: none
 		operators policies
@@ -83,7 +83,7 @@ func TestDeliveryLimit_TooLowIsRefused(t *testing.T) {
 		"both policies": {deliver: 50, policy: policies{"delivery-limit": 5}, operators: policies{"delivery-limit": 4},
 			says3: []string{"is 4", `the operator policy "O" says 4`, `the policy "P" says 5`}, says4: []string{"is 4", `the operator policy "O" says 4`, `the policy "P" says 5`}},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onBoth(t, func(t *testing.T, s *site) {
 				const queue = "a.b+c (it's $mine)"
@@ -332,7 +332,7 @@ func TestManagement_Errors(t *testing.T) {
 		}))
 		defer page.Close()
 		with := func(path string) string { return strings.Replace(page.URL, "http://", "http://u:s3cret@", 1) + path }
-		for what, c := range map[string]struct {
+		for name, c := range map[string]struct {
 			url  string
 			says []string
 		}{
@@ -348,7 +348,7 @@ func TestManagement_Errors(t *testing.T) {
 			"another broker":         {with("/other"), []string{"does not know it", "same broker"}},
 			"another path":           {s.ManagementURL() + "/elsewhere", []string{"404"}},
 		} {
-			t.Run(what, func(t *testing.T) {
+			t.Run(name, func(t *testing.T) {
 				transport := s.open(t, rabbitmq.Config{ManagementURL: c.url})
 				err := transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
 				saysAll(t, err, append(c.says, "Config.ManagementURL")...)
@@ -425,7 +425,7 @@ func TestManagement_Busy(t *testing.T) {
 		defer busy.Close()
 		through := testserver.Via(s.ManagementURL(), busy.Listener.Addr().String())
 		transport := s.open(t, rabbitmq.Config{ManagementURL: through})
-		for what, ask := range map[string]func() error{
+		for name, ask := range map[string]func() error{
 			"OpenReceiver": func() error { return receive(t, transport, "orders", 50) },
 			"Check": func() error {
 				return transport.Check(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}})
@@ -433,10 +433,10 @@ func TestManagement_Busy(t *testing.T) {
 		} {
 			answers = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInternalServerError}
 			if err := ask(); err != nil {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", name, err)
 			}
 			if len(answers) > 0 {
-				t.Errorf("%s did not ask again after %d", what, answers[0])
+				t.Errorf("%s did not ask again after %d", name, answers[0])
 			}
 		}
 	})

@@ -64,8 +64,8 @@ func TestProvision_QueueExpiry(t *testing.T) {
 	}
 }
 
-// The broker deletes the queue with its exchange when its last receiver is gone for so
-// long, not before, with what is in it.
+// The broker deletes the queue with its exchange when it has had no receiver for that
+// time, not before, and with its messages.
 func TestProvision_QueueExpiresWithoutAReceiver(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
@@ -101,8 +101,8 @@ func TestProvision_QueueExpiresWithoutAReceiver(t *testing.T) {
 				}
 				// A declaration of a queue, even a passive one, restarts its time.
 				exists := fmt.Sprintf(`length([1 || rabbit_amqqueue:exists(rabbit_misc:r(<<"%s">>, queue, <<"orders-a">>))]).`, s.vhost)
-				until(t, "the queue is deleted", func() bool { return s.evalNumber(t, exists) == 0 })
-				until(t, "its exchange is deleted too", func() bool { return !strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") })
+				awaitTrue(t, "the queue is deleted", func() bool { return s.evalNumber(t, exists) == 0 })
+				awaitTrue(t, "its exchange is deleted too", func() bool { return !strings.Contains(strings.Join(s.catalogue(t), "\n"), "name=orders-a ") })
 				if took := time.Since(left); took < expiry {
 					t.Errorf("the queue was deleted %v after its last receiver had left, want %v at least", took, expiry)
 				}

@@ -78,11 +78,11 @@ func consume(t testing.TB, transport core.Transport, cfg core.ReceiverConfig) co
 }
 
 // next returns some deliveries.
-func next(t testing.TB, r core.Receiver, most int) []core.Delivery {
+func next(t testing.TB, r core.Receiver, limit int) []core.Delivery {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	deliveries := make([]core.Delivery, most)
+	deliveries := make([]core.Delivery, limit)
 	n, err := r.Receive(ctx, deliveries)
 	if err != nil {
 		t.Fatal(err)
@@ -193,12 +193,12 @@ func (w *watch) said(words ...string) bool {
 	return false
 }
 
-// until waits until something is so.
-func until(t testing.TB, what string, is func() bool) {
+// awaitTrue waits until something is so.
+func awaitTrue(t testing.TB, subject string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("this did not happen: %s", what)
+			t.Fatalf("this did not happen: %s", subject)
 		}
 	}
 }
@@ -239,11 +239,11 @@ func (b *broker) proxied(t *testing.T, queues ...string) *rabbitmq.Transport {
 	return s.provisioned(t, unheard(rabbitmq.Config{URLs: []string{b.url}}), queues...)
 }
 
-// mustEventuallySend sends messages again until all are accepted, through an outage.
-func mustEventuallySend(t testing.TB, transport core.Transport, messages ...core.Outgoing) {
+// awaitSend sends messages again until all are accepted, through an outage.
+func awaitSend(t testing.TB, transport core.Transport, messages ...core.Outgoing) {
 	t.Helper()
 	var err error
-	until(t, "all messages are accepted", func() bool {
+	awaitTrue(t, "all messages are accepted", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if err = transport.Send(ctx, messages...); err == nil {
@@ -253,13 +253,13 @@ func mustEventuallySend(t testing.TB, transport core.Transport, messages ...core
 		if !ok {
 			t.Fatal(err)
 		}
-		var again []core.Outgoing
+		var unsent []core.Outgoing
 		for i, result := range failed.Results {
 			if result.State != core.SendAccepted {
-				again = append(again, messages[i])
+				unsent = append(unsent, messages[i])
 			}
 		}
-		messages = again
+		messages = unsent
 		return false
 	})
 }

@@ -128,8 +128,8 @@ func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			until(t, "all are handled", func() bool { mu.Lock(); defer mu.Unlock(); return handled >= n })
-			until(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
+			awaitTrue(t, "all are handled", func() bool { mu.Lock(); defer mu.Unlock(); return handled >= n })
+			awaitTrue(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
 			mu.Lock()
 			if handled != n || attempts != 2*n {
 				t.Errorf("%d messages with the same body in a %v queue were handled %d times in %d attempts", n, kind, handled, attempts)

@@ -86,7 +86,7 @@ func manyDeclareDelays(t *testing.T, server *rabbitmq.Server) {
 }
 
 func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
-	for what, declare := range map[string]func(*amqp.Channel) error{
+	for name, declare := range map[string]func(*amqp.Channel) error{
 		`exchange "nsb.v2.delay-level-03"`: func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclare(delays.Level(3), amqp.ExchangeFanout, true, false, false, false, nil)
 		},
@@ -100,8 +100,8 @@ func delaysDiffer(t *testing.T, server *rabbitmq.Server) {
 			t.Fatal(err)
 		}
 		err := delays.Declare(channel(t, conn))
-		if mismatch, ok := errors.AsType[*amqp.Error](err); !ok || mismatch.Code != amqp.PreconditionFailed || !strings.Contains(err.Error(), what) {
-			t.Errorf("%s: %v", what, err)
+		if mismatch, ok := errors.AsType[*amqp.Error](err); !ok || mismatch.Code != amqp.PreconditionFailed || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

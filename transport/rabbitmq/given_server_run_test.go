@@ -12,8 +12,8 @@ import (
 	testserver "github.com/reprise-go/reprise/internal/testserver/rabbitmq"
 )
 
-// somebodysServer is a server that is given to the suite, with a virtual host that nobody
-// uses yet and one that is in use.
+// somebodysServer is a server that is given to the suite, with a virtual host that is not
+// in use and one that is.
 func somebodysServer(t *testing.T) (s *testserver.Server, vhost string) {
 	t.Helper()
 	s = testserver.StartFor(t, testserver.Config{Release: testserver.V4})

@@ -36,8 +36,8 @@ const (
 	// givenVariable names the server, the virtual host, and a user with all permissions in
 	// it.
 	givenVariable = "REPRISE_TEST_RABBITMQ_URL"
-	// managementVariable names the server's management API. Without it nobody counts
-	// connections.
+	// managementVariable names the server's management API. Without it connections
+	// are not counted.
 	managementVariable = "REPRISE_TEST_RABBITMQ_MANAGEMENT_URL"
 )
 
@@ -141,7 +141,7 @@ func (s *givenServer) check(text string) error {
 // checkVHost returns the reason why the suite cannot run in the virtual host of the URL.
 func (s *givenServer) checkVHost(text string) error {
 	vhost := vhostOf(s.url)
-	const instead = "give it a separate virtual host (rabbitmqctl add_vhost NAME), or set " + managementVariable + " to the URL of an administrator, for whom it makes one"
+	const hint = "give it a separate virtual host (rabbitmqctl add_vhost NAME), or set " + managementVariable + " to the URL of an administrator, for whom it makes one"
 	return s.using(text, func(conn *amqp.Connection) error {
 		ch, err := conn.Channel()
 		if err != nil {
@@ -171,7 +171,7 @@ func (s *givenServer) checkVHost(text string) error {
 				return err
 			}
 			if ch.ExchangeDeclarePassive(exchange, "topic", true, false, false, false, nil) == nil {
-				return fmt.Errorf("the virtual host %q is in use: it has the exchange %s of delayed messages, which the suite would share with others: %s", vhost, exchange, instead)
+				return fmt.Errorf("the virtual host %q is in use: it has the exchange %s of delayed messages, which the suite would share with others: %s", vhost, exchange, hint)
 			}
 		}
 		return nil
@@ -274,12 +274,12 @@ func (s *givenServer) manage(text string) error {
 	s.vhosts = strings.Contains(fmt.Sprint(me.Tags), "administrator")
 	// A user who sees no connections would have the suite count none.
 	return s.using(s.url.String(), func(*amqp.Connection) error {
-		for until := time.Now().Add(20 * time.Second); ; time.Sleep(time.Second) {
+		for awaitTrue := time.Now().Add(20 * time.Second); ; time.Sleep(time.Second) {
 			n, err := s.count(context.Background(), s.run+" tests")
 			if err != nil {
 				return err
 			}
-			if s.counts = n > 0; s.counts || time.Now().After(until) {
+			if s.counts = n > 0; s.counts || time.Now().After(awaitTrue) {
 				return nil
 			}
 		}

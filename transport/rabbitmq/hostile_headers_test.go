@@ -72,7 +72,7 @@ func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 				t.Logf("these are not there: %q", slices.Sorted(maps.Keys(missing)))
 			}
 		}()
-		until(t, "all are in the error queue", func() bool {
+		awaitTrue(t, "all are in the error queue", func() bool {
 			for body := range s.take(t, "error") {
 				delete(missing, body)
 			}

@@ -73,7 +73,7 @@ func TestHosts_AnotherTakesOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		down.Cut()
-		mustEventuallySend(t, transport, numbered("billing", round, 1)...)
+		awaitSend(t, transport, numbered("billing", round, 1)...)
 		for {
 			d := next(t, r, 1)[0]
 			if err := d.Complete(t.Context()); err != nil {
@@ -114,7 +114,7 @@ func TestHosts_RefusalOfOneHidesNoOutage(t *testing.T) {
 		}
 		opened <- err
 	}()
-	until(t, "the outage is told", func() bool { return len(w.all()) > 1 })
+	awaitTrue(t, "the outage is told", func() bool { return len(w.all()) > 1 })
 	if err := b.proxy.Accept(); err != nil {
 		t.Fatal(err)
 	}

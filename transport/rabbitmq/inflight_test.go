@@ -24,7 +24,7 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "billing")
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 10})
-		const n, most = 2_000, 64
+		const n, limit = 2_000, 64
 		mustSend(t, transport, numbered("billing", 0, n)...)
 
 		var held, pauses atomic.Int64
@@ -58,7 +58,7 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		work := make(chan core.Delivery, most)
+		work := make(chan core.Delivery, limit)
 		for range 16 {
 			handlers.Go(func() {
 				for d := range work {
@@ -75,8 +75,8 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if h := held.Add(int64(got)); h > most {
-						t.Errorf("%d are held, where never more than %d were allowed", h, most)
+					if h := held.Add(int64(got)); h > limit {
+						t.Errorf("%d are held, where never more than %d were allowed", h, limit)
 					}
 					for _, d := range dst[:got] {
 						work <- d
@@ -96,14 +96,14 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 				t.Fatalf("%d of %d messages were completed; %d are ready and %d held", done(), n, ready, unacked)
 			}
 			if round%100 != 9 { // the messages may be done before the hundredth round
-				r.SetMaxInFlight(1 + rand.IntN(most))
+				r.SetMaxInFlight(1 + rand.IntN(limit))
 				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 				continue
 			}
 			r.SetMaxInFlight(0)
 			pauses.Add(1)
-			until(t, "a pause holds nothing", func() bool { _, unacked := s.depth(t, "billing"); return held.Load() == 0 && unacked == 0 })
-			r.SetMaxInFlight(most)
+			awaitTrue(t, "a pause holds nothing", func() bool { _, unacked := s.depth(t, "billing"); return held.Load() == 0 && unacked == 0 })
+			r.SetMaxInFlight(limit)
 		}
 		stop()
 		receivers.Wait()
@@ -117,7 +117,7 @@ func TestMaxInFlight_UnderLoad(t *testing.T) {
 				t.Errorf("message %s was completed %d times", body, times)
 			}
 		}
-		until(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+		awaitTrue(t, "the queue is empty", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 	})
 }
 
@@ -130,10 +130,10 @@ func TestMaxInFlight_LoweredReleasesExcess(t *testing.T) {
 		ch := s.channel(t)
 		for range 5 {
 			r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 50})
-			until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
+			awaitTrue(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
 			r.SetMaxInFlight(5)
-			exactly(t, r, 5)
-			until(t, "surplus messages go back", func() bool { return s.ready(t, ch, "billing") == 95 })
+			takeExactly(t, r, 5)
+			awaitTrue(t, "surplus messages go back", func() bool { return s.ready(t, ch, "billing") == 95 })
 			if err := r.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -149,9 +149,9 @@ func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 		mustSend(t, transport, numbered("billing", 0, 100)...)
 		ch := s.channel(t)
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 50})
-		until(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
+		awaitTrue(t, "as many are fetched as may be", func() bool { return s.ready(t, ch, "billing") == 50 })
 		r.SetMaxInFlight(5)
-		deliveries := exactly(t, r, 5)
+		deliveries := takeExactly(t, r, 5)
 		r.SetMaxInFlight(0) // nothing more is fetched
 		for {
 			if ready, _ := s.depth(t, "billing"); len(deliveries)+ready >= 100 {
@@ -165,7 +165,7 @@ func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 			}
 		}
 		r.SetMaxInFlight(100)
-		rest := exactly(t, r, 100-len(deliveries))
+		rest := takeExactly(t, r, 100-len(deliveries))
 		for _, d := range append(deliveries, rest...) {
 			if count := d.Incoming().DeliveryCount; count != 1 {
 				t.Errorf("delivery %s has the count %d, want 1", d.Incoming().ID, count)
@@ -174,8 +174,8 @@ func TestMaxInFlight_LoweredHandsOutPrefetched(t *testing.T) {
 	})
 }
 
-// exactly returns n deliveries, and checks that no more are handed out.
-func exactly(t testing.TB, r core.Receiver, n int) []core.Delivery {
+// takeExactly returns n deliveries, and checks that no more are handed out.
+func takeExactly(t testing.TB, r core.Receiver, n int) []core.Delivery {
 	t.Helper()
 	var all []core.Delivery
 	for len(all) < n {
@@ -207,7 +207,7 @@ func closeLeavesNoGoroutine(t *testing.T, b *broker, s *site) {
 		}
 		r := consume(t, transport, core.ReceiverConfig{Queue: "billing", MaxInFlight: 100})
 		next(t, r, 10)
-		until(t, "the broker has two connections of a transport with one receiver", func() bool { return s.connections(t, "leaving") == 2 })
+		awaitTrue(t, "the broker has two connections of a transport with one receiver", func() bool { return s.connections(t, "leaving") == 2 })
 		var senders sync.WaitGroup
 		senders.Go(func() { _ = transport.Send(t.Context(), numbered("billing", 1000, 100)...) })
 		switch round % 4 {
@@ -224,9 +224,9 @@ func closeLeavesNoGoroutine(t *testing.T, b *broker, s *site) {
 		}
 		senders.Wait()
 	}
-	until(t, "no connection is left", func() bool { return s.connections(t, "leaving") == 0 })
-	until(t, "no message is held", func() bool { _, unacked := s.depth(t, "billing"); return unacked == 0 })
-	until(t, "no goroutine but this one is left", func() bool { return labelled(t) == 1 })
+	awaitTrue(t, "no connection is left", func() bool { return s.connections(t, "leaving") == 0 })
+	awaitTrue(t, "no message is held", func() bool { _, unacked := s.depth(t, "billing"); return unacked == 0 })
+	awaitTrue(t, "no goroutine but this one is left", func() bool { return labelled(t) == 1 })
 }
 
 // labelled counts the goroutines that have the test's label.

@@ -39,8 +39,8 @@ func TestConfig_WarnsOfInsecureConnections(t *testing.T) {
 				}
 			}
 		}
-		if again := transport.Warnings(); len(again) > 0 {
-			t.Errorf("%v: it says %q again", c.cfg, again)
+		if repeated := transport.Warnings(); len(repeated) > 0 {
+			t.Errorf("%v: it says %q again", c.cfg, repeated)
 		}
 		if err := transport.Close(t.Context()); err != nil {
 			t.Error(err)

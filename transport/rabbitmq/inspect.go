@@ -286,7 +286,7 @@ type argumentMismatch struct {
 }
 
 // parseMismatch reads an argumentMismatch from err. The names may contain quotation marks.
-func parseMismatch(err error, what, name, vhost string) (argumentMismatch, bool) {
+func parseMismatch(err error, kind, name, vhost string) (argumentMismatch, bool) {
 	said, ok := errors.AsType[*amqp.Error](err)
 	if !ok || said.Code != amqp.PreconditionFailed {
 		return argumentMismatch{}, false
@@ -296,7 +296,7 @@ func parseMismatch(err error, what, name, vhost string) (argumentMismatch, bool)
 		return argumentMismatch{}, false
 	}
 	var m argumentMismatch
-	m.name, text, ok = strings.Cut(text, "' for "+what+" '")
+	m.name, text, ok = strings.Cut(text, "' for "+kind+" '")
 	if !ok {
 		return argumentMismatch{}, false
 	}
@@ -338,11 +338,11 @@ func (info *queueInfo) mismatch(queue string, want QueueType) error {
 	differs := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("the queue %q "+format, append([]any{queue}, args...)...))
 	}
-	const anew = "delete it, so that Provision makes it anew"
+	const deleteIt = "delete it, so that Provision makes it anew"
 	switch info.kind {
 	case want.argument():
 	case "":
-		differs("is of another type than %s, which Config.QueueType says: %s, or set Config.QueueType", want.argument(), anew)
+		differs("is of another type than %s, which Config.QueueType says: %s, or set Config.QueueType", want.argument(), deleteIt)
 	default:
 		also := ""
 		for other := Quorum; other <= Classic; other++ {
@@ -350,16 +350,16 @@ func (info *queueInfo) mismatch(queue string, want QueueType) error {
 				also = fmt.Sprintf(", or set Config.QueueType to %v", other)
 			}
 		}
-		differs("is of type %s, but Config.QueueType says %s: %s%s", info.kind, want.argument(), anew, also)
+		differs("is of type %s, but Config.QueueType says %s: %s%s", info.kind, want.argument(), deleteIt, also)
 	}
 	if !info.durable {
-		differs("is not durable (durable is false, but must be true), and ends with the broker: %s", anew)
+		differs("is not durable (durable is false, but must be true), and ends with the broker: %s", deleteIt)
 	}
 	if info.autoDelete {
-		differs("is deleted with its last consumer (auto_delete is true, but must be false): %s", anew)
+		differs("is deleted with its last consumer (auto_delete is true, but must be false): %s", deleteIt)
 	}
 	if info.exclusive {
-		differs("is exclusive (exclusive is true, but must be false), and ends with a connection: %s", anew)
+		differs("is exclusive (exclusive is true, but must be false), and ends with a connection: %s", deleteIt)
 	}
 	if len(errs) == 0 {
 		return nil

@@ -131,8 +131,8 @@ func testMovesBrokerRefusesTheSize(t *testing.T, _ *broker, s *site) {
 		}
 	}
 	mustSend(t, transport, orderOf("small", 10))
-	until(t, "the small message is handled", func() bool { return small.Load() == 1 })
-	until(t, "the small message is completed, and the large one is not", func() bool {
+	awaitTrue(t, "the small message is handled", func() bool { return small.Load() == 1 })
+	awaitTrue(t, "the small message is completed, and the large one is not", func() bool {
 		ready, unacked := s.depth(t, "billing")
 		return ready == 0 && unacked == 1
 	})
@@ -233,7 +233,7 @@ func TestMoves_FullDeadLetterQueue(t *testing.T) {
 		})
 		runs(t, ep)
 		dead, failed := 0, 0
-		until(t, "all messages are in one of the two queues", func() bool {
+		awaitTrue(t, "all messages are in one of the two queues", func() bool {
 			dead, _ = s.depth(t, "dead")
 			failed, _ = s.depth(t, "error")
 			return dead+failed >= n

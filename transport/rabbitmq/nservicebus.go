@@ -95,14 +95,14 @@ func (t *Transport) makeLimitPolicy(ctx context.Context, queue string) error {
 	if err := m.SetLimit(ctx, c.VHost, p, deliverylimit.Default); err != nil {
 		return fmt.Errorf("make the policy %q for the delivery limit of the queue %q: %w", p.Name, queue, err)
 	}
-	for until := time.Now().Add(management.Lag); ; {
+	for awaitTrue := time.Now().Add(management.Lag); ; {
 		if c, err = t.inspectLimit(ctx, queue); err != nil {
 			return err
 		}
 		if state, err = c.CheckAsNServiceBus(); err == nil && state == deliverylimit.InForce {
 			return nil
 		}
-		if time.Now().After(until) {
+		if time.Now().After(awaitTrue) {
 			return fmt.Errorf("the policy %q was made, but does not apply to the queue %q: %w", p.Name, queue, cmp.Or(err, errNotInForce))
 		}
 		if err := management.Pause(ctx); err != nil {

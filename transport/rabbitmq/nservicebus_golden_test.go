@@ -79,8 +79,8 @@ func asAMQP(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		table := amqp.Table{}
-		for key, of := range v {
-			table[key] = asAMQP(of)
+		for key, value := range v {
+			table[key] = asAMQP(value)
 			if n, ok := table[key].(int64); ok && key == "time" {
 				table[key] = time.Unix(n, 0)
 			}
@@ -271,7 +271,7 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		}
 		take := func(queue string) map[string]*amqp.Delivery {
 			taken := map[string]*amqp.Delivery{}
-			until(t, fmt.Sprintf("there are %d messages in %s", len(all), queue), func() bool {
+			awaitTrue(t, fmt.Sprintf("there are %d messages in %s", len(all), queue), func() bool {
 				d, ok, err := ch.Get(queue, true)
 				if err != nil {
 					t.Fatal(err)
@@ -410,8 +410,8 @@ func writesAsTheirs(t *testing.T, topology rabbitmq.RoutingTopology) {
 		})
 		runs(t, ep)
 		ch := s.channel(t)
-		for _, of := range []string{"Interop.PingNet", "Interop.FailInNet"} {
-			if err := ch.PublishWithContext(t.Context(), "Interop.Net", "", true, false, all[of].request()); err != nil {
+		for _, typeName := range []string{"Interop.PingNet", "Interop.FailInNet"} {
+			if err := ch.PublishWithContext(t.Context(), "Interop.Net", "", true, false, all[typeName].request()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -428,7 +428,7 @@ func writesAsTheirs(t *testing.T, topology rabbitmq.RoutingTopology) {
 			"Interop.DelayedToGo": "delay", "Interop.FailInNet": "moved", "Interop.PingNet": "audited",
 		}
 		came := map[string]*amqp.Delivery{}
-		until(t, "all messages are written", func() bool {
+		awaitTrue(t, "all messages are written", func() bool {
 			for _, queue := range []string{"Interop.Go", "error", "audit"} {
 				d, ok, err := ch.Get(queue, true)
 				if err != nil {

@@ -79,19 +79,19 @@ func (n *netHost) exchange(t testing.TB, name string) {
 }
 
 // hierarchy declares the exchanges of a type and of all that it derives from.
-func (n *netHost) hierarchy(t testing.TB, of *netType) {
+func (n *netHost) hierarchy(t testing.TB, messageType *netType) {
 	t.Helper()
-	if of == netObject {
+	if messageType == netObject {
 		return
 	}
-	n.exchange(t, of.exchange())
-	for derived, base := of, of.base; base != nil; derived, base = base, base.base {
+	n.exchange(t, messageType.exchange())
+	for derived, base := messageType, messageType.base; base != nil; derived, base = base, base.base {
 		n.exchange(t, base.exchange())
 		n.must(t, n.ch.ExchangeBind(base.exchange(), "", derived.exchange(), false, nil))
 	}
-	for _, i := range of.interfaces {
+	for _, i := range messageType.interfaces {
 		n.exchange(t, i.exchange())
-		n.must(t, n.ch.ExchangeBind(i.exchange(), "", of.exchange(), false, nil))
+		n.must(t, n.ch.ExchangeBind(i.exchange(), "", messageType.exchange(), false, nil))
 	}
 }
 
@@ -104,10 +104,10 @@ func (n *netHost) subscribe(t testing.TB, queue string, to *netType) {
 	n.must(t, n.ch.ExchangeBind(queue, "", to.exchange(), false, nil))
 }
 
-func (n *netHost) publish(t testing.TB, of *netType, body string) {
+func (n *netHost) publish(t testing.TB, messageType *netType, body string) {
 	t.Helper()
-	n.hierarchy(t, of)
-	n.must(t, n.ch.Publish(of.exchange(), "", false, false, amqp.Publishing{MessageId: body, Body: []byte(body)}))
+	n.hierarchy(t, messageType)
+	n.must(t, n.ch.Publish(messageType.exchange(), "", false, false, amqp.Publishing{MessageId: body, Body: []byte(body)}))
 }
 
 func (n *netHost) send(t testing.TB, queue, body string) {
@@ -341,7 +341,7 @@ func TestNServiceBus_SendsToTheExchangeOfTheQueue(t *testing.T) {
 		if err := errors.Join(ch.ExchangeDelete("billing", false, false), ch.QueueUnbind("tap", "", "billing", nil)); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "a message comes by the default exchange", func() bool {
+		awaitTrue(t, "a message comes by the default exchange", func() bool {
 			return transport.Send(t.Context(), core.Outgoing{ID: "6", Queue: "billing", Body: []byte("6")}) == nil
 		})
 		if got := s.arrived(t, "billing"); got != "6" {

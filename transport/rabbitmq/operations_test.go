@@ -32,7 +32,7 @@ func document(t *testing.T) map[string]string {
 	}
 	blocks := map[string]string{}
 	for _, found := range regexp.MustCompile("(?s)<!-- (?:sh|conf): ([a-z-]+) -->\n```(?:sh|ini)\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		if _, again := blocks[found[1]]; again {
+		if _, repeated := blocks[found[1]]; repeated {
 			t.Errorf("the document has two blocks named %q", found[1])
 		}
 		blocks[found[1]] = found[2]
@@ -125,11 +125,11 @@ func (o *operator) prints(t *testing.T, name, line string) {
 	}
 }
 
-// lists waits until the figures that list_queues prints have a queue with so many messages,
+// lists waits until the figures that list_queues prints have a queue with n messages,
 // without starting an Erlang for each look.
 func (o *operator) lists(t *testing.T, messages int) {
 	t.Helper()
-	until(t, "the figures have a queue with the messages", func() bool {
+	awaitTrue(t, "the figures have a queue with the messages", func() bool {
 		return o.evalNumber(t, fmt.Sprintf(`length([1 || {{resource, <<"%s">>, queue, _}, %d, _, _, _} <- ets:tab2list(queue_coarse_metrics)]).`, o.vhost, messages)) > 0
 	})
 }
@@ -313,7 +313,7 @@ func TestOperations(t *testing.T) {
 	t.Parallel()
 	blocks := document(t)
 	for name := range blocks {
-		if _, tested := operations[name]; !tested && !slices.Contains(ofItsOwnServer, name) && !slices.Contains(ofAside, name) {
+		if _, tested := operations[name]; !tested && !slices.Contains(ownServerOperations, name) && !slices.Contains(asideOperations, name) {
 			t.Errorf("nothing tests the block %q", name)
 		}
 	}
@@ -321,11 +321,11 @@ func TestOperations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			on := onNewest
-			if slices.Contains(ofReleases, name) {
+			if slices.Contains(releaseOperations, name) {
 				on = onBoth
 			}
 			on(t, func(t *testing.T, s *site) {
-				s.delays = slices.Contains(ofDelays, name)
+				s.delays = slices.Contains(delayOperations, name)
 				test(t, newOperator(t, s, blocks))
 			})
 		})
@@ -342,18 +342,18 @@ func newOperator(t *testing.T, s *site, blocks map[string]string) *operator {
 	}}
 }
 
-// ofDelays are the blocks that speak of delayed messages, or of their queues.
-var ofDelays = []string{"aside", "rights", "undelivered", "stuck", "remove"}
+// delayOperations are the blocks that speak of delayed messages, or of their queues.
+var delayOperations = []string{"aside", "rights", "undelivered", "stuck", "remove"}
 
-// ofReleases are the blocks that are about something in which releases differ: limits, types
+// releaseOperations are the blocks that are about something in which releases differ: limits, types
 // of queues, and the queues of delays. The other commands are the same in all.
-var ofReleases = []string{"aside", "limit", "depth", "rights", "undelivered", "stuck"}
+var releaseOperations = []string{"aside", "limit", "depth", "rights", "undelivered", "stuck"}
 
-// ofAside are the blocks of the operation "aside".
-var ofAside = []string{"replace", "back", "aside-gone"}
+// asideOperations are the blocks of the operation "aside".
+var asideOperations = []string{"replace", "back", "aside-gone"}
 
-// ofItsOwnServer are the blocks that change a server (TestOwnServer).
-var ofItsOwnServer = []string{"consumer-timeout", "consumer-timeout-now"}
+// ownServerOperations are the blocks that change a server (TestOwnServer).
+var ownServerOperations = []string{"consumer-timeout", "consumer-timeout-now"}
 
 func testOperationConsumerTimeout(t *testing.T, o *operator) {
 	o.timeout(t, "14400000")
@@ -429,7 +429,7 @@ func replacesQueue(t *testing.T, o *operator) {
 	o.run(t, "aside")
 	net.send(t, "billing", "sent before the deletion")
 	sent("sent before the deletion")
-	until(t, "the shovel has ended", func() bool { // some of those that came in the meantime may be in both queues
+	awaitTrue(t, "the shovel has ended", func() bool { // some of those that came in the meantime may be in both queues
 		left, err := o.Control(t.Context(), "list_parameters", "--vhost", o.vhost)
 		if err != nil {
 			t.Fatal(err)

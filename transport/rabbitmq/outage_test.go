@@ -18,7 +18,7 @@ func TestOutage_EndsAStuckWrite(t *testing.T) {
 	t.Parallel()
 	b, s := through(t)
 	transport := s.provisioned(t, rabbitmq.Config{URLs: beating(2*time.Second, b.url)}, "billing")
-	mustEventuallySend(t, transport, numbered("billing", 0, 1)...)
+	awaitSend(t, transport, numbered("billing", 0, 1)...)
 	b.proxy.Stall()
 	defer b.proxy.Resume()
 	large := numbered("billing", 1, 64)
@@ -52,7 +52,7 @@ func TestOutage_SaysWhy(t *testing.T) {
 		before := len(w.all())
 		reason := fmt.Sprintf("round %d", round)
 		s.closeConnections(t, reason)
-		until(t, "the observer is told of the end", func() bool { all := w.all(); return len(all) > before && all[len(all)-1].Connected })
+		awaitTrue(t, "the observer is told of the end", func() bool { all := w.all(); return len(all) > before && all[len(all)-1].Connected })
 		if !w.said("CONNECTION_FORCED", reason) {
 			t.Errorf("no outage was explained by %q: %v", reason, w.all()[before:])
 		}
@@ -85,7 +85,7 @@ func TestOutage_DeletedQueueIsPermanent(t *testing.T) {
 		if err := r.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		until(t, "the connection of a receiver that has failed is gone", func() bool { return s.connections(t, "receive billing") == 0 })
+		awaitTrue(t, "the connection of a receiver that has failed is gone", func() bool { return s.connections(t, "receive billing") == 0 })
 	})
 }
 
@@ -144,7 +144,7 @@ func TestClose_EndsTheConnectionInOrder(t *testing.T) {
 		if err := transport.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the broker has no connection left", func() bool { return s.connections(t, "polite "+s.vhost) == 0 })
+		awaitTrue(t, "the broker has no connection left", func() bool { return s.connections(t, "polite "+s.vhost) == 0 })
 		for line := range strings.Lines(s.Log()) {
 			if strings.Contains(line, "closing AMQP connection") && strings.Contains(line, "polite "+s.vhost+":") && strings.Contains(line, "[warning]") {
 				t.Errorf("the broker complains: %s", line)
@@ -214,6 +214,6 @@ func TestClose_DoesNotWaitForAStalledNetwork(t *testing.T) {
 	}
 	b.proxy.Cut()
 	b.proxy.Resume()
-	again := consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "billing"})
-	drain(t, again, 50) // all of them, since the broker did not get the acknowledgement
+	second := consume(t, s.open(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "billing"})
+	drain(t, second, 50) // all of them, since the broker did not get the acknowledgement
 }

@@ -96,16 +96,16 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 
 // Limits of the argument x-expires.
 const (
-	leastExpiry = time.Second
-	mostExpiry  = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
+	minExpiry = time.Second
+	maxExpiry = 49 * 24 * time.Hour // the broker's limit is 2^32 ms
 )
 
 // checkExpiry refuses a Topology.QueueExpiry that the broker would not accept.
 func checkExpiry(expiry time.Duration) error {
-	if expiry == 0 || expiry >= leastExpiry && expiry <= mostExpiry && expiry%time.Millisecond == 0 {
+	if expiry == 0 || expiry >= minExpiry && expiry <= maxExpiry && expiry%time.Millisecond == 0 {
 		return nil
 	}
-	return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but RabbitMQ deletes a queue (%s) after %v to %v in whole milliseconds; set such a time, or remove it", expiry, expiryArgument, leastExpiry, mostExpiry))
+	return transport.Permanent(fmt.Errorf("Config.QueueExpiry of the endpoint is %v, but RabbitMQ deletes a queue (%s) after %v to %v in whole milliseconds; set such a time, or remove it", expiry, expiryArgument, minExpiry, maxExpiry))
 }
 
 // provisionQueue creates a queue if it is missing, and its bindings. An expiry of 0 means

@@ -30,7 +30,7 @@ func testProvisionElectionFails(t *testing.T, _ *broker, s *site) {
 		go func() {
 			provisioned <- transport.Provision(t.Context(), core.Topology{Queues: []string{c.queue}})
 		}()
-		until(t, "the broker gives up", func() bool {
+		awaitTrue(t, "the broker gives up", func() bool {
 			return strings.Contains(s.Log(), "Cannot declare quorum queue '"+c.refused+"'") || len(provisioned) > 0
 		})
 		if len(provisioned) > 0 {

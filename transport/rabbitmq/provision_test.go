@@ -105,7 +105,7 @@ func TestNoDelays_DeclaresNoLevelAndRefusesDelays(t *testing.T) {
 	})
 }
 
-func TestProvision_AgainChangesNothing(t *testing.T) {
+func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
 		transport := s.provisioned(t, rabbitmq.Config{}, "orders", "error")
@@ -191,10 +191,10 @@ func TestProvision_NamesMismatch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
 		s.provisioned(t, rabbitmq.Config{}) // shared by all
-		for what, c := range odd {
-			t.Run(what, func(t *testing.T) {
+		for name, c := range odd {
+			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				queue := "odd ' " + what
+				queue := "odd ' " + name
 				if err := c.declare(s.channel(t), queue); err != nil {
 					t.Fatal(err)
 				}

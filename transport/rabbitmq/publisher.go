@@ -240,7 +240,7 @@ func (p *publisher) publish(b *publishBatch) {
 	b.channel = c
 	for i := range b.publications {
 		m := &b.publications[i]
-		if i%mostUnconfirmed == 0 {
+		if i%maxUnconfirmed == 0 {
 			c.collectReturns()
 		}
 		if c.collectConfirms(p.uncork); c.isAbandoned() {
@@ -277,7 +277,7 @@ func (p *publisher) openChannel() (*confirmChannel, error) {
 	p.uncork()
 	timeout := firstConfirmTimeout
 	if last != nil && last.isAbandoned() {
-		timeout = min(2*last.confirmTimeout, mostConfirmTimeout)
+		timeout = min(2*last.confirmTimeout, maxConfirmTimeout)
 		select {
 		case <-last.discarded: // or the next channel would be closed with the connection
 		case <-p.t.life.Context().Done():
@@ -302,7 +302,7 @@ func (p *publisher) openChannel() (*confirmChannel, error) {
 		conn:           conn,
 		ch:             ch,
 		closes:         ch.NotifyClose(make(chan *amqp.Error, 1)),
-		returns:        ch.NotifyReturn(make(chan amqp.Return, 2*mostUnconfirmed)),
+		returns:        ch.NotifyReturn(make(chan amqp.Return, 2*maxUnconfirmed)),
 		returned:       map[string]string{},
 		abandoned:      make(chan struct{}),
 		discarded:      make(chan struct{}),

@@ -263,7 +263,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 		r.channel.acks.PostponeRequeues(true)
 	}
 	if r.brokerCounts {
-		r.shrinkLaterLocked(n)
+		r.scheduleShrinkLocked(n)
 	}
 	r.maxInFlight = n
 	r.mu.Unlock()
@@ -285,8 +285,8 @@ type shrinkState struct {
 	timer    *time.Timer // runs while consumed is more than MaxInFlight
 }
 
-// mostConsumedLocked is how many deliveries the consumers may prefetch together.
-func (r *receiver) mostConsumedLocked() int { return max(r.maxInFlight, r.shrink.consumed) }
+// maxConsumedLocked is how many deliveries the consumers may prefetch together.
+func (r *receiver) maxConsumedLocked() int { return max(r.maxInFlight, r.shrink.consumed) }
 
 // stop limits the consumers to MaxInFlight immediately.
 func (s *shrinkState) stop() {
@@ -296,10 +296,10 @@ func (s *shrinkState) stop() {
 	*s = shrinkState{}
 }
 
-// shrinkLaterLocked is called before MaxInFlight becomes n.
-func (r *receiver) shrinkLaterLocked(n int) {
+// scheduleShrinkLocked is called before MaxInFlight becomes n.
+func (r *receiver) scheduleShrinkLocked(n int) {
 	s := &r.shrink
-	before := r.mostConsumedLocked()
+	before := r.maxConsumedLocked()
 	if n == 0 || n >= before {
 		s.stop()
 		return
@@ -308,12 +308,12 @@ func (r *receiver) shrinkLaterLocked(n int) {
 	s.highest = max(s.highest, n)
 	if s.timer == nil {
 		s.highest = n
-		s.timer = time.AfterFunc(shrinkPause, r.shrinkNow)
+		s.timer = time.AfterFunc(shrinkPause, r.shrinkConsumers)
 	}
 }
 
-// shrinkNow limits the consumers to the highest MaxInFlight of the last shrinkPause.
-func (r *receiver) shrinkNow() {
+// shrinkConsumers limits the consumers to the highest MaxInFlight of the last shrinkPause.
+func (r *receiver) shrinkConsumers() {
 	r.mu.Lock()
 	s := &r.shrink
 	if s.timer == nil || r.closed {
@@ -323,7 +323,7 @@ func (r *receiver) shrinkNow() {
 	s.timer, s.consumed = nil, 0
 	if s.highest > r.maxInFlight {
 		s.consumed, s.highest = s.highest, r.maxInFlight
-		s.timer = time.AfterFunc(shrinkPause, r.shrinkNow)
+		s.timer = time.AfterFunc(shrinkPause, r.shrinkConsumers)
 	}
 	r.mu.Unlock()
 	r.changed.Notify()

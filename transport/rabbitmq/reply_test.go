@@ -65,7 +65,7 @@ func TestDirectReplyTo(t *testing.T) {
 		case <-time.After(patience):
 			t.Fatalf("there is no reply; in the error queue are %v", s.take(t, "error"))
 		}
-		until(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+		awaitTrue(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 	})
 }
 
@@ -86,7 +86,7 @@ func TestDirectReplyTo_ClientIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		var address string
-		until(t, "the broker names the client", func() bool {
+		awaitTrue(t, "the broker names the client", func() bool {
 			m, ok, err := ch.Get("addresses", true)
 			if err != nil {
 				t.Fatal(err)
@@ -103,7 +103,7 @@ func TestDirectReplyTo_ClientIsGone(t *testing.T) {
 		transport := answering(t, s)
 		for _, to := range []string{address, address + "x", directReplies + ".", directReplies + ".garbage"} {
 			ask(t, ch, to, `{"Number":1}`)
-			until(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
+			awaitTrue(t, "the request is handled", func() bool { ready, unacked := s.depth(t, "billing"); return ready+unacked == 0 })
 			if failed := s.take(t, "error"); len(failed) > 0 {
 				t.Errorf("%s: the request is in the error queue", to)
 			}
@@ -130,7 +130,7 @@ func TestDirectReplyTo_ForgedAddress(t *testing.T) {
 			want[body] = 1
 		}
 		failed := map[string]int{}
-		until(t, "all requests are in the error queue", func() bool {
+		awaitTrue(t, "all requests are in the error queue", func() bool {
 			for i := range 10 {
 				if err := transport.Send(t.Context(), numbered("shop", i, 1)...); err != nil {
 					t.Fatalf("Send beside it: %v", err)
@@ -158,7 +158,7 @@ func TestDirectReplyTo_PseudoQueueInHeader(t *testing.T) {
 		}
 		var failed amqp.Delivery
 		ch := s.channel(t)
-		until(t, "the request is in the error queue", func() bool {
+		awaitTrue(t, "the request is in the error queue", func() bool {
 			m, ok, err := ch.Get("error", true)
 			if err != nil {
 				t.Fatal(err)

@@ -94,7 +94,7 @@ func TestSend_FullQueueRefuses(t *testing.T) {
 		for _, kind := range []string{"quorum", "classic"} {
 			s.queue(t, kind, amqp.Table{"x-queue-type": kind, "x-max-length": 10, "x-overflow": "reject-publish"})
 			transport := s.open(t, rabbitmq.Config{})
-			// The limit of a quorum queue is checked behind what is under way.
+			// The limit of a quorum queue is checked after the messages in transit.
 			var refused error
 			accepted := 0
 			for i := 0; i < 1000 && refused == nil; i++ {
@@ -139,7 +139,7 @@ func TestSend_CanceledLeavesNoReturnBehind(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("Send = %v, which does not say that its context ended", err)
 		}
-		mustEventuallySend(t, transport, numbered("billing", 101, 1)...)
+		awaitSend(t, transport, numbered("billing", 101, 1)...)
 	}
 	for i := range 3 { // the first is confirmed after everything before, the others have the publisher look
 		mustSend(t, transport, numbered("billing", 200+i, 1)...)
@@ -244,7 +244,7 @@ func TestSend_SlowQueueIsWaitedForLonger(t *testing.T) {
 			}
 			return core.SendAccepted
 		}
-		until(t, "a channel is given up", func() bool { return send() == core.SendUnknown })
+		awaitTrue(t, "a channel is given up", func() bool { return send() == core.SendUnknown })
 		// Channels wait for 5 s, 10 s and 20 s. None ends with the one before it, whose end the
 		// broker does not answer.
 		unknown := 1

@@ -10,7 +10,7 @@ import (
 
 // servers are for every test of the package that neither stops its server nor changes
 // the whole of it, one of each release. The first test that needs one starts it, and
-// each test uses a virtual host of its own.
+// each test uses a separate virtual host.
 var servers = [...]sharedServer{testserver.V3: {release: testserver.V3}, testserver.V4: {release: testserver.V4}}
 
 type sharedServer struct {

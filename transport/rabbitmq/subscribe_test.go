@@ -69,7 +69,7 @@ func TestSubscribe_BothTopologies(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.provisioned(t, cfg, "sales", "billing")
-		publish(t, transport, "orders.placed") // to nobody
+		publish(t, transport, "orders.placed") // to no subscriber
 		subscribe(t, transport, "billing", "orders.placed", "orders.paid")
 		subscribe(t, transport, "billing", "orders.placed") // once more
 		subscribe(t, transport, "sales", "orders.placed")
@@ -124,7 +124,7 @@ func TestSubscribe_MissingQueue(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.open(t, cfg)
-		for what, err := range map[string]error{
+		for name, err := range map[string]error{
 			"Subscribe":                 transport.Subscribe(t.Context(), "nowhere", "orders.placed"),
 			"Subscribe to nothing":      transport.Subscribe(t.Context(), "nowhere"),
 			"Unsubscribe":               transport.Unsubscribe(t.Context(), "nowhere", "orders.placed"),
@@ -132,7 +132,7 @@ func TestSubscribe_MissingQueue(t *testing.T) {
 			"Subscribe, somewhere else": transport.Subscribe(t.Context(), "now.here", "orders.placed"),
 		} {
 			if !errors.Is(err, core.ErrQueueNotFound) {
-				t.Errorf("%s = %v, want ErrQueueNotFound", what, err)
+				t.Errorf("%s = %v, want ErrQueueNotFound", name, err)
 			}
 		}
 	})
@@ -142,14 +142,14 @@ func TestSubscribe_RefusedNames(t *testing.T) {
 	t.Parallel()
 	onBothTopologies(t, func(t *testing.T, s *site, cfg rabbitmq.Config) {
 		transport := s.provisioned(t, cfg, "billing")
-		for what, err := range map[string]error{
+		for name, err := range map[string]error{
 			"an empty topic": transport.Subscribe(t.Context(), "billing", "orders.placed", ""),
 			"a long topic":   transport.Unsubscribe(t.Context(), "billing", strings.Repeat("t", 256)),
 			"no queue":       transport.Subscribe(t.Context(), "", "orders.placed"),
 		} {
 			saysAll(t, err, "rabbitmq: ")
 			if err != nil && errors.Is(err, core.ErrQueueNotFound) {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v", name, err)
 			}
 		}
 		publish(t, transport, "orders.placed")

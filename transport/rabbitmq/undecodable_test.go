@@ -86,8 +86,8 @@ func TestUndecodable_MessagesAreMoved(t *testing.T) {
 				publish(headers, name)
 			}
 			runs(t, ep)
-			until(t, "the others are handled", func() bool { mu.Lock(); defer mu.Unlock(); return len(counts) == good })
-			until(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
+			awaitTrue(t, "the others are handled", func() bool { mu.Lock(); defer mu.Unlock(); return len(counts) == good })
+			awaitTrue(t, "none is left", func() bool { ready, unacked := s.depth(t, queue); return ready+unacked == 0 })
 			mu.Lock()
 			for number, n := range counts {
 				if n != 1 {

@@ -162,7 +162,7 @@ func (w *undeliveredWatcher) run(t *Transport) {
 	moves := true
 	reported := map[string]int{}
 	report := func(ctx context.Context, queue string, why error) error {
-		n, err := countAgain(reported[queue],
+		n, err := recount(reported[queue],
 			func() (int, error) { return t.countMessages(ctx, queue) },
 			func() error { return t.pause(ctx, recountPause) })
 		if err == nil {
@@ -195,19 +195,19 @@ func (w *undeliveredWatcher) run(t *Transport) {
 }
 
 // A count that is lower than the one before is repeated after each recountPause, at most
-// mostRecounts times.
+// maxRecounts times.
 const (
 	recountPause = time.Second
-	mostRecounts = 3
+	maxRecounts  = 3
 )
 
-// countAgain counts the messages of a queue. Of a quorum queue that does not answer within
+// recount counts the messages of a queue. Of a quorum queue that does not answer within
 // 250 ms the broker says that it is empty (rabbit_quorum_queue.erl, stat/1), and messages
 // would be reported a second time after that. So a lower count than the known one is
 // repeated.
-func countAgain(known int, count func() (int, error), pause func() error) (n int, err error) {
+func recount(known int, count func() (int, error), pause func() error) (n int, err error) {
 	n, err = count()
-	for tries := 0; err == nil && n < known && tries < mostRecounts; tries++ {
+	for tries := 0; err == nil && n < known && tries < maxRecounts; tries++ {
 		if err = pause(); err == nil {
 			n, err = count()
 		}

@@ -26,7 +26,7 @@ func TestUndelivered_LowerCountsAreRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			asked, pauses := 0, 0
-			n, err := countAgain(c.known, func() (int, error) {
+			n, err := recount(c.known, func() (int, error) {
 				answer := c.counts[asked]
 				asked++
 				if answer < 0 {
@@ -40,7 +40,7 @@ func TestUndelivered_LowerCountsAreRepeated(t *testing.T) {
 		})
 	}
 	ended := errors.New("the transport is closed")
-	if _, err := countAgain(5, func() (int, error) { return 0, nil }, func() error { return ended }); !errors.Is(err, ended) {
+	if _, err := recount(5, func() (int, error) { return 0, nil }, func() error { return ended }); !errors.Is(err, ended) {
 		t.Errorf("a pause that ends with the transport: %v", err)
 	}
 }

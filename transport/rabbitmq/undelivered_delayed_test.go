@@ -37,9 +37,9 @@ func sendDelayed(t *testing.T, transport *rabbitmq.Transport, queue string, n in
 }
 
 // A delay level passes on 32 messages at a time, and one for a queue that is gone was
-// passed on for ever: with 32 of them nothing got out of it any more, whatever queue it
-// was for.
-func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
+// passed on for ever: with 32 of them no message left it any more, for any queue
+// .
+func TestUndelivered_DelayedMessagesOfADeletedQueueBlockNoOther(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
@@ -78,7 +78,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 				sink := s.provisioned(t, rabbitmq.Config{}, "ours")
 				sink.PollUndelivered(50 * time.Millisecond)
 				consume(t, sink, core.ReceiverConfig{Queue: "ours", MessageUndeliverable: told.MessageUndeliverable})
-				until(t, "it is told", func() bool { return told.messages.Load() >= messages })
+				awaitTrue(t, "it is told", func() bool { return told.messages.Load() >= messages })
 				came := drain(t, consume(t, transport, core.ReceiverConfig{Queue: "reprise.undelivered"}), messages)
 				for id, n := range came {
 					if n != 1 || !strings.HasPrefix(id, gone) {
@@ -90,9 +90,9 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueHoldUpNoOther(t *testing.T) {
 	})
 }
 
-// TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages, and no copy of them is taken for
+// TestUndelivered_RecreatedQueueGetsItsMessages, and no copy of them is taken for
 // undelivered.
-func TestUndelivered_AQueueThatIsMadeAgainGetsItsMessages(t *testing.T) {
+func TestUndelivered_RecreatedQueueGetsItsMessages(t *testing.T) {
 	ofDelayQueues(t)
 	t.Parallel()
 	onNewest(t, func(t *testing.T, s *site) {
@@ -181,7 +181,7 @@ func TestUndelivered_ClosedWhileItAsks(t *testing.T) {
 		transport.PollUndelivered(time.Nanosecond)
 		told := &undeliveredCount{}
 		consume(t, transport, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: told.MessageUndeliverable})
-		until(t, "it is told", func() bool { return told.messages.Load() >= 1 })
+		awaitTrue(t, "it is told", func() bool { return told.messages.Load() >= 1 })
 		if err := transport.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}

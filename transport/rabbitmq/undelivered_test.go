@@ -54,13 +54,13 @@ func TestUndelivered_ErrorQueueDeletedWhileRunning(t *testing.T) {
 		for i := range failing {
 			mustSend(t, transport, typed("orders", "fails", fmt.Sprint("bad", i)))
 		}
-		until(t, "all failing messages are kept", func() bool { return ep.Health().Undelivered == failing })
+		awaitTrue(t, "all failing messages are kept", func() bool { return ep.Health().Undelivered == failing })
 		for i := range healthy {
 			mustSend(t, transport, typed("orders", "works", fmt.Sprint("good", i)))
 		}
-		until(t, "healthy messages are handled", func() bool { return handled.Load() == healthy })
+		awaitTrue(t, "healthy messages are handled", func() bool { return handled.Load() == healthy })
 		provision(t, transport, "error")
-		until(t, "the failing messages are moved", func() bool { return ep.Health().Undelivered == 0 })
+		awaitTrue(t, "the failing messages are moved", func() bool { return ep.Health().Undelivered == 0 })
 		cancel()
 		if err := <-ran; err != nil {
 			t.Error(err)

@@ -28,14 +28,14 @@ import (
 // endpoints may move messages at the same time: each takes different ones.
 
 const (
-	// mostMoved is how many messages are moved at a time. A channel that has sent a quorum
+	// maxMoved is how many messages are moved at a time. A channel that has sent a quorum
 	// queue about 32 commands keeps further ones for later, and drops them when it is
 	// closed.
-	mostMoved = 16
+	maxMoved = 16
 
-	// mostMovedBytes bounds the bodies taken at a time, except that the last message may
+	// maxMovedBytes bounds the bodies taken at a time, except that the last message may
 	// exceed it.
-	mostMovedBytes = 8 << 20
+	maxMovedBytes = 8 << 20
 )
 
 // secondKey returns the routing key with which an unroutable message is published once
@@ -110,7 +110,7 @@ func (t *Transport) moveBatch(ctx context.Context) (more bool, err error) {
 		defer func() { _ = to.Close() }() // best effort
 		m := mover{
 			from: from, to: to,
-			returns: to.NotifyReturn(make(chan amqp.Return, mostMoved)),
+			returns: to.NotifyReturn(make(chan amqp.Return, maxMoved)),
 			closes:  to.NotifyClose(make(chan *amqp.Error, 1)),
 		}
 		if err := to.Confirm(false); err != nil {
@@ -143,7 +143,7 @@ type republished struct {
 }
 
 func (m *mover) run(ctx context.Context) (more bool, err error) {
-	for n, bytes := 0, 0; n < mostMoved && bytes < mostMovedBytes; n++ {
+	for n, bytes := 0, 0; n < maxMoved && bytes < maxMovedBytes; n++ {
 		var d amqp.Delivery
 		if d, more, err = m.from.Get(unroutable, false); err != nil || !more {
 			break

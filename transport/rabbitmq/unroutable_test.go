@@ -33,7 +33,7 @@ func (s *site) unbound(t *testing.T, transport *rabbitmq.Transport, queue string
 			t.Fatal(err)
 		}
 	}
-	until(t, "the messages are passed on", func() bool { return s.ready(t, ch, unroutableQueue) == messages })
+	awaitTrue(t, "the messages are passed on", func() bool { return s.ready(t, ch, unroutableQueue) == messages })
 	for _, exchange := range exchanges {
 		if err := ch.QueueBind(queue, bindingKey(queue), exchange, false, nil); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func (s *site) moving(t *testing.T, cfg rabbitmq.Config) *rabbitmq.Transport {
 func (s *site) nothingIsLeft(t *testing.T) {
 	t.Helper()
 	ch := s.channel(t)
-	until(t, "no message is unroutable", func() bool {
+	awaitTrue(t, "no message is unroutable", func() bool {
 		if s.ready(t, ch, unroutableQueue) > 0 {
 			return false
 		}
@@ -105,7 +105,7 @@ func TestUnroutable_MessageOfAQueueThatIsBoundIsDelivered(t *testing.T) {
 					}
 				}
 				s.nothingIsLeft(t)
-				until(t, "none is left", func() bool { ready, unacked := s.depth(t, "orders"); return ready+unacked == 0 })
+				awaitTrue(t, "none is left", func() bool { ready, unacked := s.depth(t, "orders"); return ready+unacked == 0 })
 			})
 		})
 	}
@@ -149,8 +149,8 @@ func TestUnroutable_LostConnectionsLoseNoMessage(t *testing.T) {
 		consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others"})
 		for left := messages; left > 0; {
 			was, ch := left, s.channel(t)
-			until(t, "some messages are moved", func() bool { left = s.ready(t, ch, unroutableQueue); return left < was })
-			// Connections of other tests may end meanwhile.
+			awaitTrue(t, "some messages are moved", func() bool { left = s.ready(t, ch, unroutableQueue); return left < was })
+			// Connections of other tests may end at the same time.
 			if _, err := s.Eval(t.Context(), fmt.Sprintf(`[catch rabbit_networking:close_connection(P, "by the test") || P <- rabbit_networking:connections(),
 				(catch rabbit_networking:connection_info(P, [vhost])) =:= [{vhost, <<"%s">>}]].`, s.vhost)); err != nil {
 				t.Fatal(err)
@@ -185,7 +185,7 @@ func TestUnroutable_QueueMadeByNServiceBusGetsNoSecondCopy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		until(t, "it is told", func() bool { return told.messages.Load() >= messages })
+		awaitTrue(t, "it is told", func() bool { return told.messages.Load() >= messages })
 		if came := s.take(t, "theirs"); came["x"] != messages {
 			t.Errorf("%d messages came, want %d", came["x"], messages)
 		}
@@ -217,7 +217,7 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 				}
 				told := &undeliveredCount{}
 				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "others", MessageUndeliverable: told.MessageUndeliverable})
-				until(t, "it is told", func() bool { return told.messages.Load() >= 1 })
+				awaitTrue(t, "it is told", func() bool { return told.messages.Load() >= 1 })
 				m, ok, err := s.channel(t).Get(undeliveredQueue, true)
 				if err != nil || !ok {
 					t.Fatalf("Get = %v, %v", ok, err)
@@ -230,15 +230,15 @@ func TestUnroutable_MessageThatCannotBeRepeatedIsKept(t *testing.T) {
 	}
 }
 
-// toldOf is an observer that records the queues that it is told of.
-type toldOf struct {
+// undeliverables is an observer that records the queues that it is told of.
+type undeliverables struct {
 	mu     sync.Mutex
 	queues map[string]int
 	why    error
 }
 
 // MessageUndeliverable is that of a core.ReceiverConfig.
-func (o *toldOf) MessageUndeliverable(e core.Undeliverable) {
+func (o *undeliverables) MessageUndeliverable(e core.Undeliverable) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.queues == nil {
@@ -248,7 +248,7 @@ func (o *toldOf) MessageUndeliverable(e core.Undeliverable) {
 	o.why = e.Err
 }
 
-func (o *toldOf) of(queue string) (int, error) {
+func (o *undeliverables) forQueue(queue string) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.queues[queue], o.why
@@ -266,11 +266,11 @@ func TestUnroutable_EndpointWithoutTheRightsTells(t *testing.T) {
 				const messages = 3
 				transport := s.provisioned(t, rabbitmq.Config{}, "orders")
 				s.unbound(t, transport, "orders", messages, "nsb.v2.delay-delivery", "reprise.delay-delivery")
-				o := &toldOf{}
+				o := &undeliverables{}
 				restricted := s.moving(t, rabbitmq.Config{URLs: []string{s.user(t, "app", "^orders$", "^orders$", "^"+read+"$")}})
 				consume(t, restricted, core.ReceiverConfig{Queue: "orders", MessageUndeliverable: o.MessageUndeliverable})
-				until(t, "it is told", func() bool { n, _ := o.of(unroutableQueue); return n >= messages })
-				_, err := o.of(unroutableQueue)
+				awaitTrue(t, "it is told", func() bool { n, _ := o.forQueue(unroutableQueue); return n >= messages })
+				_, err := o.forQueue(unroutableQueue)
 				saysAll(t, err, unroutableQueue, "reprise.delay-delivery", "rabbitmqctl set_permissions")
 				consume(t, s.moving(t, rabbitmq.Config{}), core.ReceiverConfig{Queue: "orders"})
 				s.nothingIsLeft(t)
@@ -350,7 +350,7 @@ func (s *site) missAtStart(t *testing.T, transport *rabbitmq.Transport, delay ti
 	message := typed("orders", "t", "delayed")
 	message.Delay = delay
 	due := time.Now().Add(delay)
-	mustEventuallySend(t, transport, message)
+	awaitSend(t, transport, message)
 	// It has one way, as if the broker had not restored its other binding either.
 	if err := s.channel(t).QueueUnbind("orders", bindingKey("orders"), "nsb.v2.delay-delivery", nil); err != nil {
 		t.Fatal(err)
@@ -363,12 +363,12 @@ func (s *site) missAtStart(t *testing.T, transport *rabbitmq.Transport, delay ti
 	release := s.holdBinding(t, "orders")
 	s.evaluate(t, "spawn(fun rabbit:start/0).")
 	missed := false
-	until(t, "the message has missed its queue, or the broker has started", func() bool {
+	awaitTrue(t, "the message has missed its queue, or the broker has started", func() bool {
 		missed = s.missed(t) == 1
 		return missed || s.connectable()
 	})
 	release()
-	until(t, "the broker has started", s.connectable)
+	awaitTrue(t, "the broker has started", s.connectable)
 	return missed
 }
 

@@ -81,8 +81,8 @@ var (
 	mechanisms = []string{"plain", "amqplain", "external"}
 )
 
-// leastChannels is how many channels a connection must allow at least.
-const leastChannels = 8
+// minChannels is how many channels a connection must allow at least.
+const minChannels = 8
 
 // readURL reads one of Config.URLs, which is called name, and the files that it names. No
 // error contains any part of a password.
@@ -181,17 +181,17 @@ func checkOptions(name string, u *url.URL) error {
 		errs = append(errs, fmt.Errorf(name+": "+format, args...))
 	}
 	options := u.Query()
-	whole := func(option string, least, most int) {
+	whole := func(option string, minimum, limit int) {
 		if !options.Has(option) {
 			return
 		}
-		if n, err := strconv.Atoi(options.Get(option)); err != nil || n < least || n > most {
-			wrong("the option %s must be a whole number from %d to %d", option, least, most)
+		if n, err := strconv.Atoi(options.Get(option)); err != nil || n < minimum || n > limit {
+			wrong("the option %s must be a whole number from %d to %d", option, minimum, limit)
 		}
 	}
 	whole(optionHeartbeat, 1, int(maxHeartbeat/time.Second))
 	whole(optionTimeout, 1, int(time.Hour/time.Millisecond))
-	whole(optionChannels, leastChannels, 1<<16-1)
+	whole(optionChannels, minChannels, 1<<16-1)
 	for _, mechanism := range options[optionMechanism] {
 		if !slices.Contains(mechanisms, strings.ToLower(mechanism)) {
 			wrong("the option %s must be one of %s", optionMechanism, strings.Join(mechanisms, ", "))

@@ -56,7 +56,7 @@ func delayCancels(t *testing.T, delay time.Duration) string {
 }
 
 // A request to cancel a statement that has ended cancels no later statement of its connection.
-func TestCancel_LateRequestSparesTheNextStatement(t *testing.T) {
+func TestCancel_LateRequestDoesNotCancelTheNextStatement(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{URL: postgres.Via(db.url, delayCancels(t, 150*time.Millisecond))})

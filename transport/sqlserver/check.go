@@ -84,9 +84,9 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 func distinct(errs []error) []error {
 	said := map[string]bool{}
 	return slices.DeleteFunc(errs, func(err error) bool {
-		again := said[err.Error()]
+		logged := said[err.Error()]
 		said[err.Error()] = true
-		return again
+		return logged
 	})
 }
 

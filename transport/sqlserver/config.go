@@ -149,10 +149,10 @@ func (c *Config) complete(d dialect.Dialect, connects bool) error {
 		errs = append(errs, err)
 	}
 	switch {
-	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > mostMessageBytes:
-		errs = append(errs, fmt.Errorf("Config.MaxMessageBytes is %d, but must be from 1 to %d (256 MiB), or 0 for that", c.MaxMessageBytes, mostMessageBytes))
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > maxMessageBytes:
+		errs = append(errs, fmt.Errorf("Config.MaxMessageBytes is %d, but must be from 1 to %d (256 MiB), or 0 for that", c.MaxMessageBytes, maxMessageBytes))
 	case c.MaxMessageBytes == 0:
-		c.MaxMessageBytes = mostMessageBytes
+		c.MaxMessageBytes = maxMessageBytes
 	}
 	switch {
 	case c.Lease == 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestSecurity_UnverifiedConnectionsAreWarnedOf are warned of where they leave the machine.
-func TestSecurity_UnverifiedConnectionsAreWarnedOf(t *testing.T) {
+// TestSecurity_UnverifiedConnectionsLogAWarning are warned of where they leave the machine.
+func TestSecurity_UnverifiedConnectionsLogAWarning(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		url  string
@@ -60,7 +60,7 @@ func TestSecurity_UnverifiedConnectionsAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestSecurity_WarningIsLoggedOnce, whatever the number of endpoints, and by those that only send.
+// TestSecurity_WarningIsLoggedOnce for any number of endpoints, also by those that only send.
 func TestSecurity_WarningIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	opened, err := sqlserver.Open("postgres://app:hunter2@db/queues")

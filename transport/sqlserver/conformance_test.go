@@ -100,10 +100,10 @@ func TestConformance_DatabaseSQL(t *testing.T) {
 }
 
 // idleConnections is more than transports use at the same time in all cases of a
-// configuration that run in parallel, and mostConnections is more than they may hold.
+// configuration that run in parallel, and maxConnections is more than they may hold.
 const (
 	idleConnections = 300
-	mostConnections = "900" // of the 1,000 that the server has
+	maxConnections  = "900" // of the 1,000 that the server has
 )
 
 // shared returns a configuration for transports on one pool, such as a transport opens for
@@ -114,7 +114,7 @@ func (b *broker) shared(t *testing.T) sqlserver.Config {
 	if b.given != nil {
 		return sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", strconv.Itoa(connectionsOfTransport))}
 	}
-	return sqlserver.Config{Pool: open(t, sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", mostConnections)}).Pool()}
+	return sqlserver.Config{Pool: open(t, sqlserver.Config{URL: withOptions(t, b.url, "pool_max_conns", maxConnections)}).Pool()}
 }
 
 // sideBySide has the configurations run in parallel, each on a separate server. On a given
@@ -218,7 +218,7 @@ func shortLeases(cfg sqlserver.Config) sqlserver.Config {
 }
 
 // tellChildren lets the child processes of a harness know the URL. It is not t.Setenv,
-// which forbids parallel tests: each harness has a variable of its own.
+// which forbids parallel tests: each harness has a separate variable.
 func tellChildren(t *testing.T, harness, url string) {
 	t.Helper()
 	name := childURL(harness)

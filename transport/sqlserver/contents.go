@@ -25,29 +25,29 @@ const (
 	// arrived, and the interval, as a part of a lease, at which the leases of other
 	// messages are renewed.
 	longTransfer = 4
-	// leastRate is the minimum rate of a connection, in bytes a second: large messages
+	// minRate is the minimum rate of a connection, in bytes a second: large messages
 	// have the time that this takes in addition to operation.Timeout.
-	leastRate = 1 << 20
+	minRate = 1 << 20
 )
 
 // wholeBytes is the size up to which a claim of n messages returns headers, body and last
 // error of each.
 func (r *leaseStrategy) wholeBytes(n int) int64 {
-	most := int64(claimBytes)
-	if r.mostBytes > 0 {
-		most = min(most, r.mostBytes)
+	limit := int64(claimBytes)
+	if r.maxBytes > 0 {
+		limit = min(limit, r.maxBytes)
 	}
-	return most / int64(3*n)
+	return limit / int64(3*n)
 }
 
 // mayClaim returns how many of n messages one claim may lease.
 func (r *leaseStrategy) mayClaim(n int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mostClaimed == 0 {
+	if r.maxClaimed == 0 {
 		return n
 	}
-	return min(n, r.mostClaimed)
+	return min(n, r.maxClaimed)
 }
 
 // learnClaim limits the next claim after a claim of which only n messages could be
@@ -57,10 +57,10 @@ func (r *leaseStrategy) learnClaim(surplus bool, n int) {
 	defer r.mu.Unlock()
 	switch {
 	case surplus:
-		r.mostClaimed = max(n, 1)
-	case r.mostClaimed > 0:
-		if r.mostClaimed *= 2; r.mostClaimed > dialect.BatchSizes[len(dialect.BatchSizes)-1] {
-			r.mostClaimed = 0
+		r.maxClaimed = max(n, 1)
+	case r.maxClaimed > 0:
+		if r.maxClaimed *= 2; r.maxClaimed > dialect.BatchSizes[len(dialect.BatchSizes)-1] {
+			r.maxClaimed = 0
 		}
 	}
 }
@@ -80,7 +80,7 @@ func (r *leaseStrategy) arrive(ctx *operation.Operation, claimed []*leaseDeliver
 		}
 	}
 	if len(missing) > 0 {
-		ctx.Extend(time.Duration(bytes/leastRate) * time.Second)
+		ctx.Extend(time.Duration(bytes/minRate) * time.Second)
 		since = r.renewWhile(ctx, wanted, since, func() { err = r.fetchContents(ctx, missing) })
 	}
 	if err == nil && time.Since(since) > r.t.lease/longTransfer {
@@ -104,7 +104,7 @@ func (r *leaseStrategy) arrive(ctx *operation.Operation, claimed []*leaseDeliver
 // affordable splits claimed messages into those that one fetch may return, in the order
 // of the queue, and the others.
 func (r *leaseStrategy) affordable(claimed []*leaseDelivery) (wanted, surplus []*leaseDelivery) {
-	if r.mostBytes == 0 {
+	if r.maxBytes == 0 {
 		return claimed, nil
 	}
 	var bytes int64
@@ -115,7 +115,7 @@ func (r *leaseStrategy) affordable(claimed []*leaseDelivery) (wanted, surplus []
 	}
 	for _, d := range claimed {
 		if d.partial != nil {
-			if bytes >= r.mostBytes {
+			if bytes >= r.maxBytes {
 				surplus = append(surplus, d)
 				continue
 			}
@@ -235,7 +235,7 @@ func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery)
 	}
 	ctx, cancel := context.WithTimeout(ctx, settle.AttemptLimit(r.t.lease))
 	defer cancel()
-	until := time.Now().Add(r.t.lease)
+	lockedUntil := time.Now().Add(r.t.lease)
 	held := make(map[int64]bool, len(these))
 	err := r.t.db.Exec(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var seq int64
@@ -248,7 +248,7 @@ func (r *leaseStrategy) beginLeases(ctx context.Context, these []*leaseDelivery)
 	}
 	for _, d := range these {
 		if held[d.seq] {
-			d.until.Store(&until)
+			d.lockedUntil.Store(&lockedUntil)
 		} else {
 			d.become(lost)
 		}

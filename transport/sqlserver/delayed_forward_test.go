@@ -64,7 +64,7 @@ func (o *table) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceBa
 }
 
 // What is due and cannot be forwarded is tried again after a while, not at once.
-func TestDelayed_RefusedForwardIsTriedAgainLater(t *testing.T) {
+func TestDelayed_RefusedForwardIsRetried(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	owner := db.open(t, sqlserver.Config{})

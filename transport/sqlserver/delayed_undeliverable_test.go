@@ -31,8 +31,8 @@ func (u *undeliverables) MessageUndeliverable(e core.Undeliverable) {
 	u.all = append(u.all, e)
 }
 
-// of returns what was told of a message.
-func (u *undeliverables) of(id string) (told []core.Undeliverable) {
+// forMessage returns what was told of a message.
+func (u *undeliverables) forMessage(id string) (told []core.Undeliverable) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, e := range u.all {
@@ -64,10 +64,10 @@ func (db *testDatabase) forwardNow(t *testing.T, transports ...*sqlserver.Transp
 	}
 }
 
-// TestUndeliverable_HoldsUpNoOther: a delayed message whose queue is gone waits on with
+// TestUndeliverable_BlocksNoOther: a delayed message whose queue is gone waits on with
 // the error in its row, it is told, and the others are punctual. Made again, its queue
 // gets it.
-func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
+func TestUndeliverable_BlocksNoOther(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	gone, theirs, waiting := db.theirTable(t, "gone"), db.theirTable(t, "theirs"), db.table("reprise_delayed")
@@ -76,7 +76,7 @@ func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
 	told.listens(t, transport, "")
 	const delay = time.Hour
 	send(t, transport, delayed("0", "gone", delay), delayed("1", "theirs", delay), delayed("2", "gone", delay), delayed("3", "theirs", delay))
-	// An address that nobody can read, as an older or a newer version might write.
+	// An address that cannot be read, as an older or a newer version might write.
 	db.exec(t, `insert into `+waiting+` (destination, headers, body, due) values ('"half', '{}', '', now())`)
 	db.exec(t, `drop table `+gone)
 	db.forwardNow(t, transport)
@@ -96,8 +96,8 @@ func TestUndeliverable_HoldsUpNoOther(t *testing.T) {
 		queue string
 		is    error
 	}{"0": {gone, core.ErrQueueNotFound}, "2": {gone, core.ErrQueueNotFound}, "": {`"half`, nil}} {
-		await(t, "message "+id+" is told", func() bool { return len(told.of(id)) > 0 })
-		e := told.of(id)[0]
+		await(t, "message "+id+" is told", func() bool { return len(told.forMessage(id)) > 0 })
+		e := told.forMessage(id)[0]
 		if e.Queue != c.queue || e.Tries != 1 || e.RetryIn != sqlserver.ForwardWaits()[0] || e.MovedTo != "" || e.Err == nil || c.is != nil && !errors.Is(e.Err, c.is) {
 			t.Errorf("told of message %q: %+v", id, e)
 		}
@@ -198,8 +198,8 @@ func TestUndeliverable_EndsInTheErrorQueue(t *testing.T) {
 				t.Errorf("the error queue has %v", got)
 			}
 			for _, id := range []string{"1", "2", "3"} {
-				await(t, "all is told of message "+id, func() bool { return len(told.of(id)) == 4 })
-				for i, e := range told.of(id) {
+				await(t, "all is told of message "+id, func() bool { return len(told.forMessage(id)) == 4 })
+				for i, e := range told.forMessage(id) {
 					if e.Tries != i+1 || (e.MovedTo != "") != (i == 3) || (e.RetryIn == 0) != (i == 3) || e.MoveErr != nil {
 						t.Errorf("try %d of message %s was told as %+v", i+1, id, e)
 					}
@@ -235,9 +235,9 @@ func openReceiverOf(t *testing.T, db *testDatabase, queue string) core.Receiver 
 	return nil
 }
 
-// TestUndeliverable_WhereTheErrorQueueIsGoneToo it stays, that is told, and it is moved
+// TestUndeliverable_ErrorQueueIsMissingToo it stays, that is told, and it is moved
 // when the error queue is there again.
-func TestUndeliverable_WhereTheErrorQueueIsGoneToo(t *testing.T) {
+func TestUndeliverable_ErrorQueueIsMissingToo(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	gone := db.theirTable(t, "gone")
@@ -248,8 +248,8 @@ func TestUndeliverable_WhereTheErrorQueueIsGoneToo(t *testing.T) {
 	send(t, transport, delayed("1", "gone", time.Hour))
 	db.exec(t, `drop table `+gone)
 	db.forwardNow(t, transport)
-	await(t, "the move fails twice", func() bool { return len(told.of("1")) >= 3 })
-	for i, e := range told.of("1")[:3] {
+	await(t, "the move fails twice", func() bool { return len(told.forMessage("1")) >= 3 })
+	for i, e := range told.forMessage("1")[:3] {
 		if e.Tries != i+1 || e.MovedTo != "" || e.RetryIn == 0 || !errors.Is(e.Err, core.ErrQueueNotFound) || (e.MoveErr != nil) != (i > 0) || i > 0 && !errors.Is(e.MoveErr, core.ErrQueueNotFound) {
 			t.Errorf("try %d was told as %+v", i+1, e)
 		}
@@ -263,8 +263,8 @@ func TestUndeliverable_WhereTheErrorQueueIsGoneToo(t *testing.T) {
 	}
 }
 
-// TestUndeliverable_WithoutAReceiver no try counts: there is nobody to tell, and no error
-// queue. A process that receives tells.
+// TestUndeliverable_WithoutAReceiver no try counts: there is no observer, and no error
+// queue. A process that receives reports it.
 func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
@@ -285,8 +285,8 @@ func TestUndeliverable_WithoutAReceiver(t *testing.T) {
 	told := &undeliverables{}
 	db.exec(t, `update `+waiting+` set due = now()`)
 	told.listens(t, receiving, "")
-	await(t, "it is told", func() bool { return len(told.of("1")) > 0 })
-	if e := told.of("1")[0]; e.Tries != 1 {
+	await(t, "it is told", func() bool { return len(told.forMessage("1")) > 0 })
+	if e := told.forMessage("1")[0]; e.Tries != 1 {
 		t.Errorf("told as %+v, want the first try", e)
 	}
 }
@@ -316,9 +316,9 @@ func TestUndeliverable_IsReportedOnce(t *testing.T) {
 	await(t, "all are moved", func() bool { return db.count(t, db.table("failures")) == fmt.Sprint(messages) })
 	for i := range messages {
 		id := fmt.Sprint(i)
-		await(t, "all is told of message "+id, func() bool { return len(told.of(id)) >= 4 })
+		await(t, "all is told of message "+id, func() bool { return len(told.forMessage(id)) >= 4 })
 		var tries []int
-		for _, e := range told.of(id) {
+		for _, e := range told.forMessage(id) {
 			tries = append(tries, e.Tries)
 		}
 		if slices.Sort(tries); !slices.Equal(tries, []int{1, 2, 3, 4}) {
@@ -352,8 +352,8 @@ func TestUndeliverable_GoesToItsSender(t *testing.T) {
 	db.forwardNow(t, transport)
 	for queue, want := range map[string][]string{"first": {"1", "3"}, "second": {"2"}} {
 		for _, id := range want {
-			await(t, "message "+id+" is told", func() bool { return len(told[queue].of(id)) == 1 })
-			if e := told[queue].of(id)[0]; e.MovedTo != db.table("errors of "+queue) {
+			await(t, "message "+id+" is told", func() bool { return len(told[queue].forMessage(id)) == 1 })
+			if e := told[queue].forMessage(id)[0]; e.MovedTo != db.table("errors of "+queue) {
 				t.Errorf("message %s was told as %+v", id, e)
 			}
 		}

@@ -45,19 +45,19 @@ const minLease = time.Second
 const outageLease = 6 * time.Second
 
 // next waits for a value, or the end, of a channel.
-func next[T any](t *testing.T, what string, from <-chan T) T {
+func next[T any](t *testing.T, subject string, from <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		t.Fatalf("not within %v: %s", patience, what)
+		t.Fatalf("not within %v: %s", patience, subject)
 		panic("unreachable")
 	}
 }
 
-// The queues of a business, and its tables: written has a row for each time that a
-// handler was committed, whatever it was about.
+// The queues of a business, and its tables: written has a row for each commit of a
+// handler, for any kind of message.
 const (
 	inputQueue  = "orders"
 	outputQueue = "invoices"
@@ -106,7 +106,7 @@ func newBusiness(t *testing.T, b *broker, mode core.TransactionMode) *business {
 		Observers:    []core.Observer{{ConnectionChanged: e.changes.ConnectionChanged}},
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
-			// What fails because of an outage is tried until it is over.
+			// Operations that fail because of an outage are repeated until it has ended.
 			Immediate:     core.Immediate{NumberOfRetries: 1_000_000},
 			Delayed:       core.Delayed{NumberOfRetries: core.Off},
 			MaxDeliveries: core.Off,
@@ -172,7 +172,7 @@ func (e *business) keys(text string) map[string]int {
 	return found
 }
 
-// order puts so many messages into the input queue, past the transport: "1", "2", and
+// order puts n messages into the input queue, past the transport: "1", "2", and
 // so on.
 func (e *business) order(n int) {
 	e.t.Helper()
@@ -229,7 +229,7 @@ func (e *business) awaitDone() {
 func (e *business) checkDone(n int) {
 	e.t.Helper()
 	once := e.mode == core.TransactionSendsAtomicWithReceive
-	for what, found := range map[string]map[string]int{
+	for name, found := range map[string]map[string]int{
 		"written": e.keys(`select key from written`),
 		"sent":    e.keys(`select convert_from(body, 'UTF8') from ` + outputQueue),
 	} {
@@ -245,13 +245,13 @@ func (e *business) checkDone(n int) {
 			delete(found, key)
 		}
 		if len(missing) > 0 {
-			e.t.Errorf("%d of %d were never %s: %s", len(missing), n, what, strings.Join(missing, " "))
+			e.t.Errorf("%d of %d were never %s: %s", len(missing), n, name, strings.Join(missing, " "))
 		}
 		if once && len(repeated) > 0 {
-			e.t.Errorf("%d of %d were %s more than once: %s", len(repeated), n, what, strings.Join(repeated, " "))
+			e.t.Errorf("%d of %d were %s more than once: %s", len(repeated), n, name, strings.Join(repeated, " "))
 		}
 		if len(found) > 0 {
-			e.t.Errorf("%s, but never ordered: %v", what, slices.Sorted(maps.Keys(found)))
+			e.t.Errorf("%s, but never ordered: %v", name, slices.Sorted(maps.Keys(found)))
 		}
 	}
 	if failed := e.number(`select count(*) from ` + errorQueue); failed != 0 {

@@ -21,14 +21,14 @@ func (t *Transport) NeverPoll() {
 func (t *Transport) Listens() bool { return t.notifier.Listens() }
 
 // Waits reports whether somebody waits for something to come to the queue.
-func Waits(of core.Receiver) bool {
-	r := of.(*receiver)
+func Waits(coreReceiver core.Receiver) bool {
+	r := coreReceiver.(*receiver)
 	return r.isIdle() && len(r.turn) == 1 && len(r.wakeup.Signal) == 0
 }
 
 // Failures returns of how many messages the receiver remembers failures, because
 // their table does not.
-func Failures(of core.Receiver) int { return of.(*receiver).count.Len() }
+func Failures(r core.Receiver) int { return r.(*receiver).count.Len() }
 
 // ForwardWaits are how long a delayed message waits after each try to forward it that
 // failed.
@@ -42,8 +42,8 @@ func (t *Transport) WaitToForward(move time.Duration, waits ...time.Duration) {
 
 // Settling reports whether a settlement of a message whose handler has a transaction has
 // begun, and has not ended.
-func Settling(of core.Delivery) bool {
-	mu := &of.(*leaseDelivery).work.mu
+func Settling(d core.Delivery) bool {
+	mu := &d.(*leaseDelivery).work.mu
 	if mu.TryLock() {
 		mu.Unlock()
 		return false
@@ -55,8 +55,8 @@ func Settling(of core.Delivery) bool {
 func (t *Transport) Number() int32 { return t.joinPresence().Own() }
 
 // HasTransaction reports whether the handler of a leased message has a transaction.
-func HasTransaction(of core.Delivery) bool {
-	work := &of.(*leaseDelivery).work
+func HasTransaction(d core.Delivery) bool {
+	work := &d.(*leaseDelivery).work
 	work.mu.Lock()
 	defer work.mu.Unlock()
 	return work.tx != nil

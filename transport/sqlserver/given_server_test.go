@@ -321,9 +321,9 @@ func removeGiven(schemas []string) error {
 	}
 	var left []string
 	for _, schema := range schemas {
-		for until := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Second) {
 			err = dropSchema(withOption(u, "application_name", given.Prefix+"cleaner").String(), schema)
-			if err == nil || time.Now().After(until) {
+			if err == nil || time.Now().After(deadline) {
 				break
 			}
 		}

@@ -18,7 +18,7 @@ import (
 const endless = `select generate_series(1, 1000000000000)`
 
 // A use of a message's transaction has no end. It returns when the transport cuts it
-// off; begun is called when it is under way, or about to call the server.
+// off; begun is called when it is in progress, or about to call the server.
 type use struct {
 	name  string
 	cfg   func(t *testing.T, url string) sqlserver.Config
@@ -132,15 +132,15 @@ func inUse(t *testing.T, u use) (db *testDatabase, r core.Receiver, d core.Deliv
 	return db, r, d, returned
 }
 
-// comesAgain checks that a message is available again.
-func comesAgain(t *testing.T, db *testDatabase) {
+// wantRedelivery checks that a message is available again.
+func wantRedelivery(t *testing.T, db *testDatabase) {
 	t.Helper()
 	r := openReceiver(t, db.open(t, sqlserver.Config{}), "orders", core.TransactionReceiveOnly)
 	complete(t, receive(t, r))
 }
 
-// A handler that is at work with its transaction when the receiver is closed is cut off,
-// whatever it does there, and nobody else touches the connection that it has.
+// A handler that is at work with its transaction when the receiver is closed is cut off
+// in any use of it, and no other code touches its connection.
 func TestClose_HandlerUsesItsTransaction(t *testing.T) {
 	t.Parallel()
 	sleeps, sleepsSQL := sleeping()
@@ -159,12 +159,12 @@ func TestClose_HandlerUsesItsTransaction(t *testing.T) {
 			if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
 				t.Errorf("Complete returns %v, want ErrLockLost", err)
 			}
-			comesAgain(t, db)
+			wantRedelivery(t, db)
 		})
 	}
 }
 
-// A source that a handler copies from is code of its own, which nothing can cut off. That
+// A source that a handler copies from is separate code, which cannot be cut off. That
 // the receiver is closed does not wait for it.
 func TestClose_HandlerCopies(t *testing.T) {
 	t.Parallel()
@@ -185,7 +185,7 @@ func TestClose_HandlerCopies(t *testing.T) {
 	if err := next(t, "the receiver is closed", closed); err != nil {
 		t.Error(err)
 	}
-	comesAgain(t, db)
+	wantRedelivery(t, db)
 	close(read)
 	if err := next(t, "the handler ends", ended); err == nil {
 		t.Error("the copy was carried out")
@@ -225,7 +225,7 @@ func TestClose_HandlerDoesSomethingElse(t *testing.T) {
 	if now := pool.Stat().TotalConns(); now < before {
 		t.Errorf("there are %d connections of %d", now, before)
 	}
-	comesAgain(t, db)
+	wantRedelivery(t, db)
 	close(done)
 	if err := next(t, "the handler ends", ended); err != nil {
 		t.Error(err)
@@ -266,7 +266,7 @@ func TestSettlement_TransactionIsInUse(t *testing.T) {
 				t.Errorf("the message is not leased any more: %v", err)
 			}
 			_ = next(t, "the handler has ended", ended)
-			comesAgain(t, db)
+			wantRedelivery(t, db)
 		})
 	}
 }

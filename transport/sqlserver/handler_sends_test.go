@@ -15,8 +15,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// TestHandler_SendsInItsOwnTransaction: what a handler sends in a transaction that it
-// began leaves with that one, whatever becomes of the message's.
+// TestHandler_SendsInItsOwnTransaction: messages that a handler sends in a transaction
+// that it began are sent by its commit, also if the message's transaction fails.
 func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
@@ -64,12 +64,12 @@ func TestHandler_SendsInItsOwnTransaction(t *testing.T) {
 			e.awaitDone()
 			await(t, "both failed messages are in the error queue", func() bool { return e.number(`select count(*) from `+errorQueue) == 2 })
 			want := map[string]int{"committed, and handled": 1, "committed, and failed": 1}
-			for what, got := range map[string]map[string]int{
+			for name, got := range map[string]map[string]int{
 				"written": e.keys(`select key from written`),
 				"sent":    e.keys(`select convert_from(body, 'UTF8') from ` + outputQueue),
 			} {
 				if !maps.Equal(got, want) {
-					t.Errorf("%s are %v, want those of the transactions that were committed: %v", what, got, want)
+					t.Errorf("%s are %v, want those of the transactions that were committed: %v", name, got, want)
 				}
 			}
 			e.checkNoOutage()

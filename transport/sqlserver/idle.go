@@ -56,20 +56,20 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		if r.t.nserviceBusTables {
 			text = r.q.NextForeign
 		}
-		next, some, err := r.t.server.NextDue(op, text)
+		next, found, err := r.t.server.NextDue(op, text)
 		op.End()
-		if err != nil || some && next <= 0 {
+		if err != nil || found && next <= 0 {
 			return // the fetch finds out about an outage
 		}
-		if pause = r.nextPause(); some {
+		if pause = r.nextPause(); found {
 			pause = min(pause, max(next, time.Millisecond))
 		}
 	}
 }
 
 // addWakeup adds a wakeup for a receiver.
-func (t *Transport) addWakeup(of *queues.Queue) *notify.Wakeup {
-	b := t.wakeups.Add(of)
+func (t *Transport) addWakeup(q *queues.Queue) *notify.Wakeup {
+	b := t.wakeups.Add(q)
 	if t.notifier != nil {
 		t.notifier.Listen()
 	}
@@ -89,9 +89,9 @@ func (t *Transport) removeWakeup(b *notify.Wakeup) {
 
 // wakeReceivers wakes receivers of a queue, here and in other processes: a message has become
 // available.
-func (t *Transport) wakeReceivers(of *queues.Queue) {
-	t.wakeups.Wake(of)
+func (t *Transport) wakeReceivers(q *queues.Queue) {
+	t.wakeups.Wake(q)
 	if t.notifier != nil {
-		t.notifier.Notify(of)
+		t.notifier.Notify(q)
 	}
 }

@@ -19,14 +19,14 @@ import (
 // have no effect.
 type leaseDelivery struct {
 	transport.UnsupportedDelivery
-	r       *leaseStrategy
-	in      core.Incoming
-	seq     int64
-	claims  int
-	due     time.Time
-	expired bool
-	partial *dialect.Row // without the contents, until they have arrived; nil: the message is complete
-	until   atomic.Pointer[time.Time]
+	r           *leaseStrategy
+	in          core.Incoming
+	seq         int64
+	claims      int
+	due         time.Time
+	expired     bool
+	partial     *dialect.Row // without the contents, until they have arrived; nil: the message is complete
+	lockedUntil atomic.Pointer[time.Time]
 
 	mu    sync.Mutex
 	state state
@@ -82,12 +82,12 @@ func (d *leaseDelivery) become(s state) {
 	d.state = s
 }
 
-func (d *leaseDelivery) failed(ctx context.Context, what string, err error) error {
+func (d *leaseDelivery) failed(ctx context.Context, operation string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.in.NativeID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", operation, d.in.NativeID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
 }
 
 // LockedUntil implements core.Delivery.
-func (d *leaseDelivery) LockedUntil() time.Time { return *d.until.Load() }
+func (d *leaseDelivery) LockedUntil() time.Time { return *d.lockedUntil.Load() }

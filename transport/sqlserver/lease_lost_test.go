@@ -11,8 +11,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// A message whose lease ended while its handler was still at work is settled by
-// nobody: what the receiver may hold must not become less with each of them.
+// A message whose lease ended while its handler was still at work is not settled:
+// each of them must not lower the number of messages that the receiver may hold.
 func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -42,7 +42,7 @@ func TestLease_LostDeliveryLeavesItsSlot(t *testing.T) {
 			t.Fatalf("the handler's context ended with %v, want ErrLockLost", cause)
 		}
 		if i == outages-1 {
-			stalled.Store(false) // nobody handles anything until Resume
+			stalled.Store(false) // no message is handled until Resume
 		}
 		b.proxy.Resume()
 	}

@@ -16,7 +16,7 @@ import (
 
 // execute executes requests of one action with one statement, and returns the rows whose
 // lease was valid.
-func (r *leaseStrategy) execute(ctx context.Context, what settle.Action, requests []settle.Request, list []int) (held []int64, err error) {
+func (r *leaseStrategy) execute(ctx context.Context, action settle.Action, requests []settle.Request, list []int) (held []int64, err error) {
 	seqs, claims := make([]int64, len(list)), make([]int32, len(list))
 	var texts []string
 	sending := false
@@ -25,14 +25,14 @@ func (r *leaseStrategy) execute(ctx context.Context, what settle.Action, request
 		d := o.Message.(*leaseDelivery)
 		seqs[at], claims[at] = d.seq, int32(d.claims)
 		sending = sending || o.Sends != nil
-		if what == settle.Abandonment {
+		if action == settle.Abandonment {
 			texts = append(texts, o.Text)
 		}
 	}
 	q, columns := r.q, r.t.dialect.List
 	var sql string
 	var args []any
-	switch what {
+	switch action {
 	case settle.Completion:
 		sql, args = q.Complete, columns(seqs, claims)
 		if sending {
@@ -52,7 +52,7 @@ func (r *leaseStrategy) execute(ctx context.Context, what settle.Action, request
 	case settle.Renewal:
 		sql, args = q.Renew, append([]any{r.t.lease.Microseconds()}, columns(seqs, claims)...)
 	default:
-		return nil, fmt.Errorf("no such action: %d", what)
+		return nil, fmt.Errorf("no such action: %d", action)
 	}
 	held = make([]int64, 0, len(list))
 	var seq int64
@@ -92,40 +92,40 @@ func (d *leaseDelivery) Complete(ctx context.Context) error {
 
 // Abandon implements core.Delivery.
 func (d *leaseDelivery) Abandon(ctx context.Context, cause error) error {
-	return d.giveBack(ctx, settle.Request{Action: settle.Abandonment, Text: dialect.Storable(transport.ErrorText(cause))})
+	return d.settleUndone(ctx, settle.Request{Action: settle.Abandonment, Text: dialect.Storable(transport.ErrorText(cause))})
 }
 
 // Release implements core.Delivery.
 func (d *leaseDelivery) Release(ctx context.Context) error {
-	return d.giveBack(ctx, settle.Request{Action: settle.Release})
+	return d.settleUndone(ctx, settle.Request{Action: settle.Release})
 }
 
-// giveBack is a settlement that undoes the handler's work.
-func (d *leaseDelivery) giveBack(ctx context.Context, what settle.Request) error {
+// settleUndone is a settlement that undoes the handler's work.
+func (d *leaseDelivery) settleUndone(ctx context.Context, request settle.Request) error {
 	if d.r.works {
 		d.work.mu.Lock()
 		defer d.work.mu.Unlock()
 		if err := d.usable(ctx); err != nil {
-			return d.failed(ctx, what.Action.String(), err)
+			return d.failed(ctx, request.Action.String(), err)
 		}
 		if d.work.tx != nil {
 			d.undo(ctx)
-			d.work.undone = fmt.Errorf("it was to be undone (%v)", what.Action) // also if that fails below
+			d.work.undone = fmt.Errorf("it was to be undone (%v)", request.Action) // also if that fails below
 		}
 	}
-	return d.settle(ctx, what)
+	return d.settle(ctx, request)
 }
 
 // settle performs the one settlement.
-func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
+func (d *leaseDelivery) settle(ctx context.Context, request settle.Request) error {
 	if err := d.begin(); err != nil {
-		return d.failed(ctx, what.Action.String(), err)
+		return d.failed(ctx, request.Action.String(), err)
 	}
-	what.Message = d
-	err := d.r.settler.Do(ctx, what)
+	request.Message = d
+	err := d.r.settler.Do(ctx, request)
 	switch {
 	case err == nil:
-		if what.Action != settle.Completion {
+		if request.Action != settle.Completion {
 			d.r.lowerWatermark(d.due)
 			d.r.t.wakeReceivers(d.r.q)
 		}
@@ -135,7 +135,7 @@ func (d *leaseDelivery) settle(ctx context.Context, what settle.Request) error {
 	default: // as far as is known, nothing happened
 		d.become(held)
 	}
-	return d.failed(ctx, what.Action.String(), err)
+	return d.failed(ctx, request.Action.String(), err)
 }
 
 // Renew implements core.Delivery.
@@ -143,14 +143,14 @@ func (d *leaseDelivery) Renew(ctx context.Context) error {
 	if err := d.advance(held); err != nil {
 		return d.failed(ctx, settle.Renewal.String(), err)
 	}
-	until := time.Now().Add(d.r.t.lease)
+	lockedUntil := time.Now().Add(d.r.t.lease)
 	if err := d.r.renewals.Do(ctx, settle.Request{Action: settle.Renewal, Message: d}); err != nil {
 		if errors.Is(err, core.ErrLockLost) {
 			err = d.lose(err)
 		}
 		return d.failed(ctx, settle.Renewal.String(), err)
 	}
-	d.until.Store(&until)
+	d.lockedUntil.Store(&lockedUntil)
 	return nil
 }
 

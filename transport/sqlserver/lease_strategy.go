@@ -24,7 +24,7 @@ type leaseStrategy struct {
 	joinPresence func() *presence.Presence
 	works        bool // handlers may have a transaction
 
-	mostClaimed int // limit of one claim, after large messages; 0: no limit; guarded by the receiver's mu
+	maxClaimed int // limit of one claim, after large messages; 0: no limit; guarded by the receiver's mu
 }
 
 // newLeaseStrategy returns the strategy of a receiver. joinPresence is called when it opens.
@@ -57,8 +57,8 @@ func (*leaseStrategy) ended(h core.Delivery, now time.Time) bool {
 	return now.After(h.(*leaseDelivery).LockedUntil())
 }
 
-func (r *leaseStrategy) giveBack(ctx context.Context, late []core.Delivery) {
-	r.releaseAll(ctx, late)
+func (r *leaseStrategy) releaseFetched(ctx context.Context, deliveries []core.Delivery) {
+	r.releaseAll(ctx, deliveries)
 }
 
 func (r *leaseStrategy) close(ctx context.Context, left []core.Delivery) {
@@ -80,7 +80,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	// The lease ends by the server's clock. Counted by our clock from before the
 	// statement, it never ends later here than there.
 	start := time.Now()
-	until := start.Add(r.t.lease)
+	lockedUntil := start.Add(r.t.lease)
 	var m dialect.Row
 	columns := append(m.Columns(), &m.Size)
 	asked := dialect.BatchSize(r.mayClaim(len(dst)))
@@ -94,7 +94,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 			return err
 		}
 		d := &leaseDelivery{r: r, seq: m.Seq, claims: m.Claims, due: m.Due, expired: m.Expired}
-		d.until.Store(&until)
+		d.lockedUntil.Store(&lockedUntil)
 		switch {
 		case m.Expired:
 		case m.Size > 0:

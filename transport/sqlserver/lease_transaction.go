@@ -82,7 +82,7 @@ func (d *leaseDelivery) beginWork(ctx context.Context) error {
 		err = core.ErrLockLost
 	}
 	if err != nil {
-		d.r.t.limit.GiveBack()
+		d.r.t.limit.Free()
 		if errors.Is(err, core.ErrLockLost) {
 			d.become(lost)
 			d.r.settled(d)
@@ -100,7 +100,7 @@ func (d *leaseDelivery) endWork(ctx context.Context) {
 	d.work.tx.Rollback(ctx)
 	d.work.tx = nil
 	d.work.expiry.Stop()
-	d.r.t.limit.GiveBack()
+	d.r.t.limit.Free()
 }
 
 // rollBackWork ends the transaction, if there is one.
@@ -183,24 +183,24 @@ func (d *leaseDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) er
 
 // completeWith is a settlement that sends: with the handler's work, or, for "replace",
 // without.
-func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []core.Outgoing) error {
+func (d *leaseDelivery) completeWith(ctx context.Context, operation string, out []core.Outgoing) error {
 	if !d.r.works {
-		return d.failed(ctx, what, transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, operation, transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	m, err := d.r.t.plan(ctx, out)
 	if err != nil {
-		return d.failed(ctx, what, err)
+		return d.failed(ctx, operation, err)
 	}
 	d.work.mu.Lock()
 	defer d.work.mu.Unlock()
 	if err := d.usable(ctx); err != nil {
-		return d.failed(ctx, what, err)
+		return d.failed(ctx, operation, err)
 	}
 	switch {
-	case what == "replace":
+	case operation == "replace":
 		d.undo(ctx)
 	case d.work.undone != nil:
-		return d.failed(ctx, what, fmt.Errorf("the work of the handler in the transaction is undone: %w", d.work.undone))
+		return d.failed(ctx, operation, fmt.Errorf("the work of the handler in the transaction is undone: %w", d.work.undone))
 	}
 	if _, bytes := m.Size(); bytes > dialect.BytesAtOnce && d.work.tx == nil { // too much for one statement
 		err = d.beginWork(ctx)
@@ -213,7 +213,7 @@ func (d *leaseDelivery) completeWith(ctx context.Context, what string, out []cor
 		if refused, ok := errors.AsType[*refusedError](err); ok && len(out) > 0 {
 			err = transport.AllSent(out, core.SendRefused, refused.err)
 		}
-		return d.failed(ctx, what, err)
+		return d.failed(ctx, operation, err)
 	}
 	m.wakeReceivers()
 	return nil
@@ -307,11 +307,11 @@ func (d *leaseDelivery) workIsUndone(cause error) error {
 func (d *leaseDelivery) learnOutcome(ctx context.Context, cause error) error {
 	o := transport.Outages{}
 	for {
-		began, until, found := time.Now(), time.Now().Add(d.r.t.lease), false
+		began, lockedUntil, found := time.Now(), time.Now().Add(d.r.t.lease), false
 		err := d.r.t.db.Exec(ctx, sqlexec.Query(sqlexec.RowFound(&found), d.r.q.Begin, append([]any{d.r.t.lease.Microseconds()}, d.r.listed([]*leaseDelivery{d})...)...))
 		switch {
 		case err == nil && found:
-			d.until.Store(&until)
+			d.lockedUntil.Store(&lockedUntil)
 			return d.workIsUndone(cause)
 		case err == nil && time.Now().Before(d.LockedUntil()): // no other receiver can have had it
 			d.become(settled)

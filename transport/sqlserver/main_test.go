@@ -11,7 +11,7 @@ import (
 )
 
 // server is for every test of the package that does not stop it. Each uses a
-// database of its own.
+// separate database.
 var server *postgres.Server
 
 // needsPostgres is false where the tests of Microsoft SQL Server run, which are compiled

@@ -19,8 +19,8 @@ import (
 )
 
 // standIn speaks the protocol of Microsoft SQL Server (MS-TDS), so that go-mssqldb is
-// part of what is tested. It understands no SQL: a test says what it answers to
-// which statement, and what nobody said something about changes no row.
+// part of what is tested. It understands no SQL: a test sets its answers to
+// statements, and any other statement changes no row.
 type standIn struct {
 	t        *testing.T
 	listener net.Listener

@@ -41,9 +41,9 @@ func readMessage(in io.Reader) (kind byte, body []byte, err error) {
 }
 
 func writeMessage(out io.Writer, body []byte) error {
-	const most = 4096 - 8
+	const limit = 4096 - 8
 	for first := true; first || len(body) > 0; first = false {
-		part := body[:min(len(body), most)]
+		part := body[:min(len(body), limit)]
 		body = body[len(part):]
 		packet := []byte{packetReply, 0, 0, 0, 0, 0, 1, 0}
 		if len(body) == 0 {
@@ -196,11 +196,11 @@ func (o *tokens) loginAck() {
 }
 
 // transaction says that one has begun (8), was committed (9) or rolled back (10).
-func (o *tokens) transaction(what byte, id uint64) {
-	if what == 8 {
-		o.number(byte(0xe3), uint16(11), what, byte(8), id, byte(0))
+func (o *tokens) transaction(kind byte, id uint64) {
+	if kind == 8 {
+		o.number(byte(0xe3), uint16(11), kind, byte(8), id, byte(0))
 	} else {
-		o.number(byte(0xe3), uint16(11), what, byte(0), byte(8), id)
+		o.number(byte(0xe3), uint16(11), kind, byte(0), byte(8), id)
 	}
 }
 
@@ -252,7 +252,7 @@ func (o *tokens) result(rows [][]any) {
 				midnight := v.Truncate(24 * time.Hour)
 				var fractions [8]byte
 				binary.LittleEndian.PutUint64(fractions[:], uint64(v.Sub(midnight)/100))
-				days := uint32(midnight.Unix()/86400 + 719162) // 1970 is so many days after the year 1
+				days := uint32(midnight.Unix()/86400 + 719162) // days from the year 1 to 1970
 				o.number(byte(10), fractions[:5], []byte{byte(days), byte(days >> 8), byte(days >> 16)}, uint16(0))
 			case []byte:
 				o.parts(v)

@@ -82,7 +82,7 @@ func mssqlHarness(t *testing.T, name string, cfg sqlserver.Config) conformance.H
 	return h
 }
 
-// provisionAlone creates a queue with a transport of its own.
+// provisionAlone creates a queue with a separate transport.
 func provisionAlone(t testing.TB, cfg sqlserver.Config, queue string) {
 	t.Helper()
 	transport, err := sqlserver.New(cfg)

@@ -159,8 +159,8 @@ func TestMSSQL_QueueOfADelayedMessageIsGone(t *testing.T) {
 		t.Errorf("the error queue has %q", got)
 	}
 	for _, id := range []string{"0", "2"} {
-		await(t, "all is told of message "+id, func() bool { return len(told.of(id)) == 3 })
-		for i, e := range told.of(id) {
+		await(t, "all is told of message "+id, func() bool { return len(told.forMessage(id)) == 3 })
+		for i, e := range told.forMessage(id) {
 			if e.Queue != d.at("gone") || e.Tries != i+1 || (e.MovedTo != "") != (i == 2) {
 				t.Errorf("try %d of message %s was told as %+v", i+1, id, e)
 			}

@@ -20,7 +20,7 @@ import (
 )
 
 // mssqlNames are names of tables in Microsoft SQL Server: those of PostgreSQL that it
-// takes too, and some of its own.
+// takes too, and further ones.
 func mssqlNames() (names []string) {
 	for _, name := range append(legalNames, "[", "]", "a]]b", "a[b]", "it's", strings.Repeat("n", 128), strings.Repeat("\U0001F4EC", 64), strings.Repeat("]", 100)) {
 		switch {

@@ -110,11 +110,11 @@ func TestMSSQL_ConnectionBreaksAtASettlement(t *testing.T) {
 			case action.name == "renew":
 				complete(t, m)
 			case action.count > 0:
-				again := receive(t, r)
-				if n := again.Incoming().DeliveryCount; n != action.count {
+				redelivered := receive(t, r)
+				if n := redelivered.Incoming().DeliveryCount; n != action.count {
 					t.Errorf("it is redelivered with the count %d, want %d", n, action.count)
 				}
-				complete(t, again)
+				complete(t, redelivered)
 			}
 			if n := d.count(t, "orders"); n != 0 {
 				t.Errorf("%d messages are left", n)

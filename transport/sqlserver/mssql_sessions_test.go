@@ -94,9 +94,9 @@ func TestMSSQL_ExpiryIsKeptThroughARetry(t *testing.T) {
 	}
 }
 
-// TestMSSQL_LockedRowHoldsUpNoOther: a message whose row another session has
+// TestMSSQL_LockedRowBlocksNoOther: a message whose row another session has
 // locked waits alone.
-func TestMSSQL_LockedRowHoldsUpNoOther(t *testing.T) {
+func TestMSSQL_LockedRowBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	d := newMSSQL(t)
 	transport := d.open(t, sqlserver.Config{Lease: time.Minute})
@@ -168,9 +168,9 @@ func TestMSSQL_LockedRowIsSkipped(t *testing.T) {
 	}
 }
 
-// TestMSSQL_ExpiredMessagesHoldUpNoReceiver: a receiver that passes over a backlog of expired
+// TestMSSQL_ExpiredMessagesBlockNoReceiver: a receiver that passes over a backlog of expired
 // messages hears that the call has ended, and takes it for no outage.
-func TestMSSQL_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
+func TestMSSQL_ExpiredMessagesBlockNoReceiver(t *testing.T) {
 	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// legalNames are names of tables in PostgreSQL, though nobody would recommend them.
+// legalNames are names of tables in PostgreSQL, though they are not recommended.
 var legalNames = []string{
 	"orders", "Orders", "ORDERS", "Sales.Orders", "Sales.Orders.Delayed", "a.b.c.", ".", "1", "1st-orders", "-", "_",
 	"select", "table", "null", "public", "a b", " a ", "\t", "a\nb", "a\r\nb", "a\x01b", "\u00fcn\u00efc\u00f8d\u00e9", "\u8868", "\U0001F4EC", "\u202eorders", "e\u0301", "\u00e9",
@@ -53,8 +53,8 @@ func TestNames_LegalAddresses(t *testing.T) {
 		if want := asAddress("My Schema", name); address != want {
 			t.Errorf("the address of %q is %s, want %s", name, address, want)
 		}
-		if again, err := transport.Address(address); err != nil || again != address {
-			t.Errorf("the address of %s is %s, %v", address, again, err)
+		if second, err := transport.Address(address); err != nil || second != address {
+			t.Errorf("the address of %s is %s, %v", address, second, err)
 		}
 		if schema, table := theirAddress(address); schema != "My Schema" || table != name {
 			t.Errorf("NServiceBus reads %s as %q and %q", address, schema, table)
@@ -349,8 +349,8 @@ func FuzzAddress(f *testing.F) {
 		if asAddress(schema, table) != address || schema == "" {
 			t.Fatalf("%q has the address %s, which NServiceBus reads as %q and %q", name, address, schema, table)
 		}
-		if again, err := transport.Address(address); err != nil || again != address {
-			t.Fatalf("%q has the address %s, and that %s, %v", name, address, again, err)
+		if second, err := transport.Address(address); err != nil || second != address {
+			t.Fatalf("%q has the address %s, and that %s, %v", name, address, second, err)
 		}
 		if strings.HasPrefix(name, `"`) {
 			if address != name && address != `"My.Schema".`+name {

@@ -14,12 +14,12 @@ import (
 // noneStrategy removes messages before they are delivered: TransactionNone.
 type noneStrategy struct{ *receiver }
 
-func (noneStrategy) open(context.Context)                      {}
-func (noneStrategy) prepare(context.Context) bool              { return true }
-func (noneStrategy) holds() bool                               { return false }
-func (noneStrategy) ended(core.Delivery, time.Time) bool       { return true }
-func (noneStrategy) giveBack(context.Context, []core.Delivery) {} // the messages are gone
-func (noneStrategy) close(context.Context, []core.Delivery)    {}
+func (noneStrategy) open(context.Context)                            {}
+func (noneStrategy) prepare(context.Context) bool                    { return true }
+func (noneStrategy) holds() bool                                     { return false }
+func (noneStrategy) ended(core.Delivery, time.Time) bool             { return true }
+func (noneStrategy) releaseFetched(context.Context, []core.Delivery) {} // the messages are gone
+func (noneStrategy) close(context.Context, []core.Delivery)          {}
 
 func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	var m dialect.Row

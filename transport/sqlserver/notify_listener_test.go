@@ -58,7 +58,7 @@ func TestNotify_ListenerUsesThePoolsHooks(t *testing.T) {
 
 // A queue that gets its first receiver while the transport listens for others is listened
 // for at once.
-func TestNotify_SecondQueueIsListenedForAtOnce(t *testing.T) {
+func TestNotify_ListensForASecondQueueAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{URL: db.url})

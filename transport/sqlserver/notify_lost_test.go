@@ -26,7 +26,7 @@ func awaits(t *testing.T, r core.Receiver) <-chan core.Delivery {
 	return received
 }
 
-// While nobody can listen, receivers poll. Afterwards they are woken again.
+// While no connection can listen, receivers poll. Afterwards they are woken again.
 func TestNotify_ListenerBreaks(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestNotify_ListenerBreaks(t *testing.T) {
 		next(t, "an attempt to listen fails", s)
 	}
 	await(t, "both listen again", func() bool { return polls.Listens() && waits.Listens() })
-	complete(t, receive(t, waiting)) // what came meanwhile
+	complete(t, receive(t, waiting)) // messages sent during the outage
 
 	received := awaits(t, waiting)
 	send(t, sending, letter("woken", outputQueue))

@@ -215,11 +215,11 @@ func TestProvision_MayNotAddTheTrigger(t *testing.T) {
 	if _, err := server.Exec(t.Context(), db.name, ddl); err != nil {
 		t.Fatal(err)
 	}
-	again := db.open(t, cfg)
-	if err := errors.Join(again.Provision(t.Context(), topology), again.Check(t.Context(), topology)); err != nil {
+	second := db.open(t, cfg)
+	if err := errors.Join(second.Provision(t.Context(), topology), second.Check(t.Context(), topology)); err != nil {
 		t.Fatal(err)
 	}
-	if texts := again.Warnings(); len(texts) > 0 {
+	if texts := second.Warnings(); len(texts) > 0 {
 		t.Errorf("it warns of %q", texts)
 	}
 }

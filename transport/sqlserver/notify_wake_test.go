@@ -45,9 +45,9 @@ func open(t *testing.T, cfg sqlserver.Config) *sqlserver.Transport {
 // limit of one call.
 func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 	t.Helper()
-	const most = 5
+	const limit = 5
 	for first := true; first || len(queues) > 0; first = false {
-		n := min(most, len(queues))
+		n := min(limit, len(queues))
 		topology := core.Topology{Queues: queues[:n]}
 		if n > 0 {
 			topology.InputQueue = queues[0]
@@ -60,12 +60,12 @@ func provision(t *testing.T, transport *sqlserver.Transport, queues ...string) {
 }
 
 // await returns when a condition holds.
-func await(t *testing.T, what string, holds func() bool) {
+func await(t *testing.T, subject string, holds func() bool) {
 	t.Helper()
 	pause := time.Millisecond
 	for deadline := time.Now().Add(patience); !holds(); time.Sleep(pause) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
+			t.Fatalf("not within %v: %s", patience, subject)
 		}
 		pause = min(pause+pause/4, 20*time.Millisecond) // others have work to do
 	}
@@ -136,19 +136,19 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	plainly := func(t *testing.T, transport *sqlserver.Transport) {
+	plain := func(t *testing.T, transport *sqlserver.Transport) {
 		if err := transport.Send(t.Context(), message("sent")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Another receiver has the message before the one that is to be woken waits, which would
 	// take it otherwise.
-	heldByAnother := func(t *testing.T, transport *sqlserver.Transport) (giveBack func()) {
+	heldByAnother := func(t *testing.T, transport *sqlserver.Transport) (release func()) {
 		r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{Queue: "orders", Mode: core.TransactionReceiveOnly, MaxInFlight: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		plainly(t, transport)
+		plain(t, transport)
 		d := receive(t, r)
 		return func() {
 			if err := d.Abandon(t.Context(), nil); err != nil {
@@ -166,13 +166,13 @@ func TestNotify_SendWakesReceivers(t *testing.T) {
 		mode      core.TransactionMode
 		send      func(t *testing.T, transport *sqlserver.Transport) // nil: the message is given back
 	}{
-		{"another transport", overURL, overURL, core.TransactionReceiveOnly, plainly},
-		{"another transport, in a transaction each", overPool, overURL, core.TransactionSendsAtomicWithReceive, plainly},
-		{"another transport, consumed", overURL, overPool, core.TransactionNone, plainly},
+		{"another transport", overURL, overURL, core.TransactionReceiveOnly, plain},
+		{"another transport, in a transaction each", overPool, overURL, core.TransactionSendsAtomicWithReceive, plain},
+		{"another transport, consumed", overURL, overPool, core.TransactionNone, plain},
 		{"a caller's transaction", overURL, overURL, core.TransactionReceiveOnly, inTransaction},
 		{"a caller's transaction, by the same transport", overURL, sqlserver.Config{}, core.TransactionReceiveOnly, inTransaction},
 		{"a message that another gave back", overURL, overURL, core.TransactionSendsAtomicWithReceive, nil},
-		{"the same transport, which cannot listen", overSQL, sqlserver.Config{}, core.TransactionReceiveOnly, plainly},
+		{"the same transport, which cannot listen", overSQL, sqlserver.Config{}, core.TransactionReceiveOnly, plain},
 	} {
 		t.Run(c.name, func(t *testing.T) { // one after the other: they share the queue
 			receiving := open(t, c.receiving)

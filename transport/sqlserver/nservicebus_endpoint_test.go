@@ -142,8 +142,8 @@ func TestNServiceBus_Conversation(t *testing.T) {
 			if reminder.headers[headers.MessageTypes] != "Sales.Remind" {
 				t.Errorf("the reminder is %s %q", reminder.body, reminder.headers)
 			}
-			if early := 300*time.Millisecond - time.Since(asked); early > 0 {
-				t.Errorf("the reminder is %v early", early)
+			if remaining := 300*time.Millisecond - time.Since(asked); remaining > 0 {
+				t.Errorf("the reminder is %v early", remaining)
 			}
 			if row, ok := db.receiveAsThey(t, web); ok {
 				t.Errorf("one more message: %+v", row)

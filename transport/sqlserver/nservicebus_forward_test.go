@@ -92,8 +92,8 @@ func TestNServiceBus_TheirDelayedMessageIsForwarded(t *testing.T) {
 	}
 }
 
-// TestNServiceBus_FailedForwardHoldsUpNoOther: each is handed out, as malformed.
-func TestNServiceBus_FailedForwardHoldsUpNoOther(t *testing.T) {
+// TestNServiceBus_FailedForwardBlocksNoOther: each is handed out, as malformed.
+func TestNServiceBus_FailedForwardBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	input := db.theirTable(t, "input")

@@ -111,7 +111,7 @@ func twoRounds() core.Recoverability {
 	}
 }
 
-// onBothKinds runs a test in a database of its own, whose queues are in tables of Reprise or of
+// onBothKinds runs a test in a separate database, whose queues are in tables of Reprise or of
 // NServiceBus, in each mode that retries. The schema is public, as that of the recordings.
 func onBothKinds(t *testing.T, queues []string, run func(t *testing.T, db *testDatabase, cfg sqlserver.Config, mode core.TransactionMode)) {
 	for name, theirs := range map[string]bool{"tables of Reprise": false, "tables of NServiceBus": true} {
@@ -264,8 +264,8 @@ func TestNServiceBus_WrittenAsTheirs(t *testing.T) {
 			return fmt.Errorf("this always fails in .NET: %s", body.Text)
 		})
 		run(t, ep)
-		for _, of := range []string{"Interop.PingNet", "Interop.FailInNet"} {
-			db.insert(t, db.table("Interop.Net"), all[of].request(), all[of].Body)
+		for _, typeName := range []string{"Interop.PingNet", "Interop.FailInNet"} {
+			db.insert(t, db.table("Interop.Net"), all[typeName].request(), all[typeName].Body)
 		}
 		if err := errors.Join(
 			ep.Send(t.Context(), "Interop.Go", pingGoType.Of(note{"from .NET: grüße \u2028 \"quoted\"", 1})),

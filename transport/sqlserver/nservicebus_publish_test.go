@@ -188,13 +188,13 @@ func TestNServiceBus_LengthOfATopic(t *testing.T) {
 	for topic, want := range map[string]string{longest + "x": "has 201 characters", "a\x00b": "contains a NUL", "\xff": "is not UTF-8"} {
 		event := publication("2", topic)
 		wantSendError(t, transport.Send(t.Context(), event), core.SendRefused, 1)
-		for what, err := range map[string]error{
+		for name, err := range map[string]error{
 			"Send":       transport.Send(t.Context(), event),
 			"Subscribe":  transport.Subscribe(t.Context(), "q", topic),
 			"CheckTopic": transport.CheckTopic(topic),
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SQLSTATE") {
-				t.Errorf("%s to %.20q = %v, want %q", what, topic, err, want)
+				t.Errorf("%s to %.20q = %v, want %q", name, topic, err, want)
 			}
 		}
 	}
@@ -256,8 +256,8 @@ func TestNServiceBus_PublishWithDelayAndTimeToBeReceived(t *testing.T) {
 		t.Errorf("%s messages in their table at once", n)
 	}
 	row := db.awaitAsThey(t, theirs)
-	if early := out.Delay - time.Since(sent); early > 0 {
-		t.Errorf("they got it %v early", early)
+	if remaining := out.Delay - time.Since(sent); remaining > 0 {
+		t.Errorf("they got it %v early", remaining)
 	}
 	if row.expired != 0 || row.headers[headers.MessageID] != "1" {
 		t.Errorf("they got %+v", row)

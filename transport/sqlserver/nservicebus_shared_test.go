@@ -131,16 +131,16 @@ func TestNServiceBus_SharedQueue(t *testing.T) {
 			if c.handlers != mayTakeEffectTwice && len(repeated) > 0 {
 				t.Errorf("%d messages took effect more than once: %.200v", len(repeated), repeated)
 			}
-			for what, text := range map[string]string{
+			for name, text := range map[string]string{
 				"never handled":      `select n::text from generate_series(0, $1::int - 1) as n where not exists (select from ` + handled + ` where number = n::text)`,
 				"in the error queue": `select headers from ` + db.table("error"),
 			} {
 				var args []any
-				if what == "never handled" {
+				if name == "never handled" {
 					args = []any{messages}
 				}
 				if list := db.column(t, text, args...); len(list) > 0 {
-					t.Errorf("%d messages are %s: %.200v", len(list), what, list)
+					t.Errorf("%d messages are %s: %.200v", len(list), name, list)
 				}
 			}
 			n := succeeded.Load()

@@ -29,7 +29,7 @@ func document(t *testing.T) map[string]string {
 	}
 	blocks := map[string]string{}
 	for _, found := range regexp.MustCompile("(?s)<!-- sql: ([a-z-]+) -->\n```sql\n(.*?)```\n").FindAllStringSubmatch(string(text), -1) {
-		if _, again := blocks[found[1]]; again {
+		if _, repeated := blocks[found[1]]; repeated {
 			t.Errorf("the document has two blocks named %q", found[1])
 		}
 		blocks[found[1]] = found[2]
@@ -143,8 +143,8 @@ func TestOperations(t *testing.T) {
 	blocks := document(t)
 	tested := map[string]bool{}
 	all := operations{}
-	for _, some := range []operations{operationsOnTables, operationsOnMessages} {
-		maps.Copy(all, some)
+	for _, group := range []operations{operationsOnTables, operationsOnMessages} {
+		maps.Copy(all, group)
 	}
 	for names, test := range all {
 		for name := range strings.SplitSeq(names, ", ") {

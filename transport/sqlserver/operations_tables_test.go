@@ -68,15 +68,15 @@ var operationsOnTables = operations{
 		o.insert(t, "billing", map[string]string{headers.MessageID: "1", headers.MessageTypes: invoiceType}, "a")
 		o.exec(t, on("billing", theirSend), "22222222-2222-4222-8222-222222222222", 3_600_000, `{"`+headers.MessageID+`":"2"}`, []byte("b"))
 		o.sql(t, "take-over-rename")
-		again := o.open(t, sqlserver.Config{}) // the other one has seen the table of theirs
-		provision(t, again, "billing")
+		second := o.open(t, sqlserver.Config{}) // the other one has seen the table of theirs
+		provision(t, second, "billing")
 		o.insert(t, "billing", map[string]string{headers.MessageID: "3"}, "c") // of a sender that has noticed nothing
 		o.sql(t, "take-over-move")
 		o.wantCounts(t, map[string]string{"billing": "3", "billing_old": "0"})
 		if n := o.column(t, `select count(*)::text from billing where expires is not null`)[0]; n != "1" {
 			t.Errorf("%s messages expire, want one", n)
 		}
-		r := openReceiver(t, again, "billing", core.TransactionSendsAtomicWithReceive)
+		r := openReceiver(t, second, "billing", core.TransactionSendsAtomicWithReceive)
 		came := map[string]string{}
 		for range 3 {
 			d := receive(t, r)

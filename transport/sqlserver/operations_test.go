@@ -61,14 +61,14 @@ var operationsOnMessages = operations{
 		d := receive(t, r)
 		o.wantRow(t, o.one(t, "leased"), map[string]string{"message_id": "the first", "type": invoiceType, "deliveries": "1"})
 		o.sql(t, "release", o.seq(t, "billing")...)
-		again := receive(t, r)
-		if again.Incoming().ID != "the first" || again.Incoming().DeliveryCount != 2 {
-			t.Errorf("the redelivered message is %+v", again.Incoming())
+		redelivered := receive(t, r)
+		if redelivered.Incoming().ID != "the first" || redelivered.Incoming().DeliveryCount != 2 {
+			t.Errorf("the redelivered message is %+v", redelivered.Incoming())
 		}
 		if err := d.Complete(t.Context()); !errors.Is(err, core.ErrLockLost) {
 			t.Errorf("who had the message completes it: %v, want %v", err, core.ErrLockLost)
 		}
-		complete(t, again)
+		complete(t, redelivered)
 	},
 
 	"transactions, terminate": func(t *testing.T, o *operator) {

@@ -31,7 +31,7 @@ func (e *business) fill() { e.t.Helper(); e.exec(`insert into disk values (now()
 func (e *business) empty() { e.t.Helper(); e.exec(`delete from disk`) }
 
 // A handler fails, and for want of room the message cannot be given back with its
-// higher count. Nobody else says later what is to become of it.
+// higher count. No other process decides later about it.
 func TestOutage_DiskFullMessageIsRedelivered(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()

@@ -37,9 +37,9 @@ func TestOutage_ServerRestartsUnderLoad(t *testing.T) {
 			for _, e := range all {
 				e.run()
 			}
-			for _, some := range []int{messages / 10, messages / 2} {
+			for _, count := range []int{messages / 10, messages / 2} {
 				for _, e := range all {
-					await(t, "messages are handled", func() bool { return e.written() >= some })
+					await(t, "messages are handled", func() bool { return e.written() >= count })
 				}
 				if err := c.end(s); err != nil {
 					t.Fatal(err)

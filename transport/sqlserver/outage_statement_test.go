@@ -180,21 +180,21 @@ func TestOutage_ConnectionBreaksAtTheCommit(t *testing.T) {
 			if c.works && c.committed {
 				written = 1
 			}
-			for what, n := range map[string][2]int{
+			for name, n := range map[string][2]int{
 				"rows of the handler": {e.written(), written},
 				"messages sent":       {e.number(`select count(*) from ` + outputQueue), sent},
 				"messages waiting":    {e.waiting(), waiting},
 			} {
 				if n[0] != n[1] {
-					t.Errorf("%d %s, want %d", n[0], what, n[1])
+					t.Errorf("%d %s, want %d", n[0], name, n[1])
 				}
 			}
 			if waiting == 1 {
-				again := receive(t, r)
-				if n := again.Incoming().DeliveryCount; n != 2 {
+				redelivered := receive(t, r)
+				if n := redelivered.Incoming().DeliveryCount; n != 2 {
 					t.Errorf("the message is redelivered with the count %d, want 2", n)
 				}
-				complete(t, again)
+				complete(t, redelivered)
 			}
 		})
 	}

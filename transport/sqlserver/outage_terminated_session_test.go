@@ -48,8 +48,8 @@ func TestOutage_SessionsAreTerminatedUnderLoad(t *testing.T) {
 			e.order(messages)
 			e.run()
 			for i := range times {
-				some := (i + 1) * messages / (2 * times)
-				await(t, "messages are handled", func() bool { return e.written() >= some })
+				target := (i + 1) * messages / (2 * times)
+				await(t, "messages are handled", func() bool { return e.written() >= target })
 				e.terminate("true")
 			}
 			e.awaitDone()

@@ -8,4 +8,4 @@ import (
 
 // NextPause returns how long the receiver waits after a look at the queue that found
 // nothing.
-func NextPause(of core.Receiver) time.Duration { return of.(*receiver).nextPause() }
+func NextPause(r core.Receiver) time.Duration { return r.(*receiver).nextPause() }

@@ -18,7 +18,7 @@ import (
 )
 
 // takeAll takes every connection of a pool, as an application may that shares its own.
-func takeAll(t *testing.T, pool *pgxpool.Pool) (giveBack func()) {
+func takeAll(t *testing.T, pool *pgxpool.Pool) (free func()) {
 	t.Helper()
 	var all []*pgxpool.Conn
 	for range pool.Config().MaxConns {
@@ -56,7 +56,7 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 			go func() { taken <- takeAll(t, pool) }() // as they become free: first come, first served
 			await(t, "all connections are in use", func() bool { return pool.Stat().AcquiredConns() == pool.Config().MaxConns })
 			goOn()
-			giveBack := next(t, "the application has all connections", taken)
+			free := next(t, "the application has all connections", taken)
 			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			err := transport.Send(short, letter("x", outputQueue))
@@ -67,7 +67,7 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 			if n := e.waiting(); n == 0 {
 				t.Error("the messages were handled without connections, or too soon for this test")
 			}
-			giveBack()
+			free()
 			e.awaitDone()
 			e.checkDone(messages)
 		})

@@ -176,7 +176,7 @@ func TestPresence_TransportsOfAPoolHaveOneNumber(t *testing.T) {
 		return db.count(t, `pg_locks where locktype = 'advisory' and objid = `+first+` and database = (select oid from pg_database where datname = current_database())`) == "0"
 	})
 	db.exec(t, `truncate `+db.table("orders"))
-	if _, again := numberOf(one, "orders"); again != first {
-		t.Errorf("the number is %s after the connection was closed, and was %s", again, first)
+	if _, second := numberOf(one, "orders"); second != first {
+		t.Errorf("the number is %s after the connection was closed, and was %s", second, first)
 	}
 }

@@ -12,30 +12,30 @@ import (
 // them. The schema's name is left out.
 func (db *testDatabase) catalogue(t *testing.T) []string {
 	t.Helper()
-	const of = ` where n.nspname = $1`
+	const inSchema = ` where n.nspname = $1`
 	lines := db.column(t, `
 select concat_ws(' ', 'relation', c.relname, c.relkind, c.relpersistence, array_to_string(c.reloptions, ','), obj_description(c.oid, 'pg_class'), 'toast', array_to_string(t.reloptions, ','))
-from pg_class as c join pg_namespace as n on n.oid = c.relnamespace left join pg_class as t on t.oid = c.reltoastrelid`+of+`
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace left join pg_class as t on t.oid = c.reltoastrelid`+inSchema+`
 union all
 select concat_ws(' ', 'column', c.relname, a.attnum, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity, a.attgenerated, a.attstorage,
 	pg_get_expr(d.adbin, d.adrelid), col_description(c.oid, a.attnum), a.attstattarget)
 from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_attribute as a on a.attrelid = c.oid and a.attnum > 0
-left join pg_attrdef as d on d.adrelid = c.oid and d.adnum = a.attnum`+of+`
+left join pg_attrdef as d on d.adrelid = c.oid and d.adnum = a.attnum`+inSchema+`
 union all
 select concat_ws(' ', 'index', pg_get_indexdef(i.indexrelid), i.indisvalid)
-from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_index as i on i.indrelid = c.oid`+of+`
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_index as i on i.indrelid = c.oid`+inSchema+`
 union all
 select concat_ws(' ', 'constraint', c.relname, k.conname, pg_get_constraintdef(k.oid))
-from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_constraint as k on k.conrelid = c.oid`+of+`
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_constraint as k on k.conrelid = c.oid`+inSchema+`
 union all
 select concat_ws(' ', 'sequence', c.relname, format_type(s.seqtypid, null), s.seqstart, s.seqincrement, s.seqmin, s.seqmax, s.seqcache, s.seqcycle)
-from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_sequence as s on s.seqrelid = c.oid`+of+`
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_sequence as s on s.seqrelid = c.oid`+inSchema+`
 union all
 select concat_ws(' ', 'trigger', c.relname, pg_get_triggerdef(g.oid, true))
-from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_trigger as g on g.tgrelid = c.oid and not g.tgisinternal`+of+`
+from pg_class as c join pg_namespace as n on n.oid = c.relnamespace join pg_trigger as g on g.tgrelid = c.oid and not g.tgisinternal`+inSchema+`
 union all
 select concat_ws(' ', 'function', p.proname, pg_get_functiondef(p.oid))
-from pg_proc as p join pg_namespace as n on n.oid = p.pronamespace`+of+`
+from pg_proc as p join pg_namespace as n on n.oid = p.pronamespace`+inSchema+`
 order by 1`, db.schema)
 	for i := range lines {
 		lines[i] = strings.ReplaceAll(lines[i], db.table("")[:len(db.table(""))-2], "")
@@ -59,9 +59,9 @@ func differences(got, want []string) (lines []string) {
 	return lines
 }
 
-// TestDDL_MakesWhatProvisionMakes: to the last option, for names of every kind, by
+// TestDDL_CreatesTheTablesOfProvision: to the last option, for names of every kind, by
 // psql and by a driver, and again without harm.
-func TestDDL_MakesWhatProvisionMakes(t *testing.T) {
+func TestDDL_CreatesTheTablesOfProvision(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	for name, cfg := range map[string]sqlserver.Config{
@@ -149,7 +149,7 @@ func TestDDL_NoQueues(t *testing.T) {
 	}
 }
 
-func TestDDL_RefusesWhatNewRefuses(t *testing.T) {
+func TestDDL_RefusesTheConfigurationsOfNew(t *testing.T) {
 	t.Parallel()
 	for _, cfg := range []sqlserver.Config{{}, {URL: "mysql://root:secret@host/db"}, {URL: "postgres://", Lease: 1}, {URL: "postgres://", Schema: "\xff"}} {
 		if text, err := sqlserver.DDL(cfg, "orders"); err == nil || text != "" || strings.Contains(err.Error(), "secret") {

@@ -12,7 +12,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-func TestProvision_AgainChangesNothing(t *testing.T) {
+func TestProvision_IsIdempotent(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

@@ -36,7 +36,7 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 		text = q.PurgeForeign
 	}
 	for {
-		n, err := t.purgeSome(ctx, text)
+		n, err := t.purgeBatch(ctx, text)
 		removed += n
 		if n == 0 || err != nil {
 			return removed, err
@@ -44,8 +44,8 @@ func (t *Transport) purge(ctx context.Context, name string) (removed int, err er
 	}
 }
 
-// purgeSome returns the number of messages that one statement removed.
-func (t *Transport) purgeSome(ctx context.Context, text string) (int, error) {
+// purgeBatch returns the number of messages that one statement removed.
+func (t *Transport) purgeBatch(ctx context.Context, text string) (int, error) {
 	ctx, done := t.server.Bound(ctx)
 	defer done()
 	s := sqlexec.Command(text)

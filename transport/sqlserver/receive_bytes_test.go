@@ -38,10 +38,10 @@ func (e *business) orderBody(body []byte) {
 }
 
 // openBounded opens a receiver whose fetches are bounded.
-func openBounded(t *testing.T, transport core.Transport, mostBytes int) core.Receiver {
+func openBounded(t *testing.T, transport core.Transport, maxBytes int) core.Receiver {
 	t.Helper()
 	r, err := transport.OpenReceiver(t.Context(), core.ReceiverConfig{
-		Queue: inputQueue, Mode: core.TransactionReceiveOnly, MaxInFlight: 512, MaxReceiveBytes: mostBytes,
+		Queue: inputQueue, Mode: core.TransactionReceiveOnly, MaxInFlight: 512, MaxReceiveBytes: maxBytes,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func TestReceive_FetchesNoMoreThanMaxReceiveBytes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
-		most   int
+		max    int
 		claims []int // the messages that each Receive brings
 	}{
 		// In the order of the queue, five small ones and eight large ones.
@@ -88,15 +88,15 @@ func TestReceive_FetchesNoMoreThanMaxReceiveBytes(t *testing.T) {
 			for i := range 8 {
 				e.orderBody(largeBody(i, mib))
 			}
-			r := openBounded(t, open(t, e.transport), c.most)
+			r := openBounded(t, open(t, e.transport), c.max)
 			seen := 0
 			for _, want := range c.claims {
 				got := receiveAll(t, r, 64)
 				if len(got) != want {
 					t.Fatalf("after %d messages %d are received, want %d", seen, len(got), want)
 				}
-				if n, bytes := e.leased(); n != want || c.most > 0 && bytes > c.most+mib {
-					t.Errorf("%d messages with %d bytes are leased, want %d and no more than %d bytes and one message", n, bytes, want, c.most)
+				if n, bytes := e.leased(); n != want || c.max > 0 && bytes > c.max+mib {
+					t.Errorf("%d messages with %d bytes are leased, want %d and no more than %d bytes and one message", n, bytes, want, c.max)
 				}
 				for _, d := range got {
 					in := d.Incoming()
@@ -140,8 +140,8 @@ func TestReceive_ReleasesTheMessagesBeyondMaxReceiveBytes(t *testing.T) {
 	}
 }
 
-// A message that failed keeps its last error, and an expired one is gone, whatever their
-// size.
+// A message that failed keeps its last error, and an expired one is gone, at any size
+// .
 func TestReceive_LargeMessagesAreLikeOthers(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -154,21 +154,21 @@ func TestReceive_LargeMessagesAreLikeOthers(t *testing.T) {
 	if err := d.Abandon(t.Context(), errors.New("no stock")); err != nil {
 		t.Fatal(err)
 	}
-	again := receiveAll(t, r, 8)[0]
-	in := again.Incoming()
+	redelivered := receiveAll(t, r, 8)[0]
+	in := redelivered.Incoming()
 	if in.ID != "2" || in.DeliveryCount != 2 || in.LastError != "no stock" || !in.Redelivered || !bytes.Equal(in.Body, largeBody(1, 9*mib)) {
 		t.Errorf("message %s has the count %d, the last error %q and %d bytes", in.ID, in.DeliveryCount, in.LastError, len(in.Body))
 	}
-	complete(t, again)
+	complete(t, redelivered)
 	await(t, "the expired one is removed", func() bool { return e.waiting() == 0 })
 }
 
 // The endpoint has handled small messages fast, so that it fetches hundreds, and then
 // large ones come, whose handlers take their time.
-func TestPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
+func TestPrefetchBytes_BoundsLeasedMessages(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
-	const slots, small, large, most = 4, 3000, 100, 64 * mib // most is fixed in core
+	const slots, small, large, limit = 4, 3000, 100, 64 * mib // most is fixed in core
 	e := newBusiness(t, brokerOn(t, server), core.TransactionReceiveOnly)
 	e.config.Concurrency = slots
 	var handled, waiting atomic.Int64
@@ -194,13 +194,13 @@ func TestPrefetchBytes_BoundsWhatIsLeased(t *testing.T) {
 select '{"NServiceBus.MessageId": "large ' || i || '", "NServiceBus.EnclosedMessageTypes": "orders.Place", "NServiceBus.ContentType": "application/octet-stream"}', $2
 from generate_series(1, $1::int) as i`, large, largeBody(0, mib))
 	await(t, "all handlers have a large message", func() bool { return waiting.Load() == slots })
-	ahead := 0
+	prefetched := 0
 	for range 100 { // whenever one looks
 		_, bytes := e.leased()
-		ahead = max(ahead, bytes-slots*mib)
+		prefetched = max(prefetched, bytes-slots*mib)
 	}
-	if ahead > most+mib {
-		t.Errorf("%d bytes are prefetched, want at most %d and one message of %d", ahead, most, mib)
+	if prefetched > limit+mib {
+		t.Errorf("%d bytes are prefetched, want at most %d and one message of %d", prefetched, limit, mib)
 	}
 	close(gate)
 	e.awaitDone()

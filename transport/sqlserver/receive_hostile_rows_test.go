@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	mostInteger  = "2147483647"
-	leastInteger = "-2147483648"
+	maxInteger = "2147483647"
+	minInteger = "-2147483648"
 )
 
 // hostileRow is a row that Reprise never writes, but a role with the right to insert into
@@ -29,17 +29,17 @@ type hostileRow struct {
 
 // hostileRows has no two rows with the same seq.
 var hostileRows = map[string]hostileRow{
-	"most deliveries":                    {"deliveries", mostInteger, true},
-	"almost most deliveries":             {"deliveries", mostInteger + " - 1", true},
-	"least deliveries":                   {"deliveries", leastInteger, false},
-	"almost least deliveries":            {"deliveries", leastInteger + " + 1", false},
+	"most deliveries":                    {"deliveries", maxInteger, true},
+	"almost most deliveries":             {"deliveries", maxInteger + " - 1", true},
+	"least deliveries":                   {"deliveries", minInteger, false},
+	"almost least deliveries":            {"deliveries", minInteger + " + 1", false},
 	"negative deliveries":                {"deliveries", "-1", false},
-	"most claims":                        {"claims", mostInteger, false},
-	"almost most claims":                 {"claims", mostInteger + " - 1", false},
-	"least claims":                       {"claims", leastInteger, false},
+	"most claims":                        {"claims", maxInteger, false},
+	"almost most claims":                 {"claims", maxInteger + " - 1", false},
+	"least claims":                       {"claims", minInteger, false},
 	"negative claims":                    {"claims", "-1", false},
-	"most deliveries and claims":         {"deliveries, claims", mostInteger + ", " + mostInteger, true},
-	"least deliveries and claims":        {"deliveries, claims", leastInteger + ", " + leastInteger, false},
+	"most deliveries and claims":         {"deliveries, claims", maxInteger + ", " + maxInteger, true},
+	"least deliveries and claims":        {"deliveries, claims", minInteger + ", " + minInteger, false},
 	"most seq":                           {"seq", "9223372036854775807", false},
 	"least seq":                          {"seq", "-9223372036854775808", false},
 	"due at -infinity":                   {"due", "'-infinity'", false},
@@ -52,9 +52,9 @@ var hostileRows = map[string]hostileRow{
 	"leased for a year":                  {"leased_until", "now() + interval '1 year'", false},
 	"leased until -infinity":             {"leased_until", "'-infinity'", false},
 	"a last error of 1 MB":               {"last_error", "repeat('x', 1000000)", false},
-	"least of all":                       {"deliveries, claims, seq, due, leased_until", leastInteger + ", " + leastInteger + ", -9223372036854775807, '-infinity', '-infinity'", false},
-	"most of all":                        {"deliveries, claims, seq, due, leased_until", mostInteger + ", " + mostInteger + ", 9223372036854775806, '-infinity', 'infinity'", true},
-	"most claims, leased until infinity": {"claims, leased_until", mostInteger + ", 'infinity'", false},
+	"least of all":                       {"deliveries, claims, seq, due, leased_until", minInteger + ", " + minInteger + ", -9223372036854775807, '-infinity', '-infinity'", false},
+	"most of all":                        {"deliveries, claims, seq, due, leased_until", maxInteger + ", " + maxInteger + ", 9223372036854775806, '-infinity', 'infinity'", true},
+	"most claims, leased until infinity": {"claims, leased_until", maxInteger + ", 'infinity'", false},
 }
 
 // Such a row neither ends Run nor is retried for ever, whether its handler fails or not,
@@ -248,7 +248,7 @@ func TestDelayed_HostileRows(t *testing.T) {
 	e := newRowsEndpoint(t, db, sqlserver.Config{}, core.TransactionReceiveOnly)
 	waiting := db.table("reprise_delayed")
 	for body, row := range map[string]string{
-		"least tries": leastInteger + ", now()", "negative tries": "-5, '-infinity'", "most tries": mostInteger + ", now()", "never due": "0, 'infinity'",
+		"least tries": minInteger + ", now()", "negative tries": "-5, '-infinity'", "most tries": maxInteger + ", now()", "never due": "0, 'infinity'",
 	} {
 		db.exec(t, `insert into `+waiting+` (destination, headers, body, attempts, due) values ($1, '{}', $2, `+row+`)`, db.table("gone"), []byte(body))
 	}

@@ -39,9 +39,9 @@ func awaitBlocked(t *testing.T, db *testDatabase) {
 	})
 }
 
-// A message whose row somebody else has locked waits alone: the others are settled and
-// renewed meanwhile, also those that were to be settled together with it.
-func TestReceive_LockedRowHoldsUpNoOther(t *testing.T) {
+// A message whose row another session has locked waits alone: the others are settled
+// and renewed at the same time, also those of the same statement.
+func TestReceive_LockedRowBlocksNoOther(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	db := newDatabase(t)
@@ -116,9 +116,9 @@ func TestClose_WaitsForASettlementInProgress(t *testing.T) {
 	}
 }
 
-// Who passes over a backlog of expired messages hears that nobody waits any more, and
-// takes it for no outage.
-func TestReceive_ExpiredMessagesHoldUpNoReceiver(t *testing.T) {
+// A receiver that passes over a backlog of expired messages learns that its caller no
+// longer waits, which is no outage.
+func TestReceive_ExpiredMessagesBlockNoReceiver(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
 	for _, mode := range []core.TransactionMode{core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {

@@ -34,7 +34,7 @@ type receiver struct {
 	uncounted  *rowlog.Uncounted      // messages whose failures the table could not count
 	wakeup     *notify.Wakeup
 	turn       chan struct{}   // held by the call that waits for messages
-	mostBytes  int64           // limit of one fetch, which one message may exceed; 0: no limit
+	maxBytes   int64           // limit of one fetch, which one message may exceed; 0: no limit
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
@@ -58,7 +58,7 @@ func newReceiver(t *Transport, q *queues.Queue, cfg core.ReceiverConfig) *receiv
 		t: t, q: q, mode: cfg.Mode,
 		turn:        make(chan struct{}, 1),
 		maxInFlight: cfg.MaxInFlight,
-		mostBytes:   int64(cfg.MaxReceiveBytes),
+		maxBytes:    int64(cfg.MaxReceiveBytes),
 		room:        make(chan struct{}),
 		unsettled:   map[core.Delivery]struct{}{},
 		uncounted:   rowlog.NewUncounted(),
@@ -227,7 +227,7 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 func (r *receiver) giveUp(ctx context.Context, got []core.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operation.Grace)
 	defer cancel()
-	r.strategy.giveBack(ctx, got)
+	r.strategy.releaseFetched(ctx, got)
 }
 
 // fetched frees the places that a fetch did not need, and records the fetched deliveries.

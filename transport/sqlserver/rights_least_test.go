@@ -81,7 +81,7 @@ func TestRights_OfEachCall(t *testing.T) {
 	}
 	completed := func(ctx context.Context, d core.Delivery) error { return d.Complete(ctx) }
 	abandoned := func(ctx context.Context, d core.Delivery) error { return d.Abandon(ctx, errors.New("no")) }
-	none, receiveOnly, atomically := core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive
+	none, receiveOnly, atomic := core.TransactionNone, core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive
 	for name, c := range map[string]struct {
 		theirs bool
 		rights []string
@@ -111,8 +111,8 @@ func TestRights_OfEachCall(t *testing.T) {
 		"receive in None":                   {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", none, completed)},
 		"receive in ReceiveOnly":            {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", receiveOnly, completed)},
 		"retry in ReceiveOnly":              {false, []string{usage, "select, update on " + orders}, receiving("orders", receiveOnly, abandoned)},
-		"receive in SendsAtomicWithReceive": {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomically, completed)},
-		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update on " + db.table("retried")}, receiving("retried", atomically, abandoned)},
+		"receive in SendsAtomicWithReceive": {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomic, completed)},
+		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update on " + db.table("retried")}, receiving("retried", atomic, abandoned)},
 		"Send to NServiceBus": {false, []string{usage, "insert on " + theirs, sequence}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, letter("1", "theirs"))
 		}},
@@ -122,7 +122,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		"receive from NServiceBus in None":    {true, []string{usage, "select, update, delete on " + theirs}, receiving("theirs", none, completed)},
 		"receive from NServiceBus":            {true, []string{usage, "select, update, delete on " + theirs}, receiving("theirs", receiveOnly, completed)},
 		"retry from NServiceBus":              {true, []string{usage, "select, update, delete on " + theirs}, receiving("theirs", receiveOnly, abandoned)},
-		"receive from NServiceBus atomically": {true, []string{usage, "select, update, delete on " + theirs}, receiving("theirs", atomically, completed)},
+		"receive from NServiceBus atomically": {true, []string{usage, "select, update, delete on " + theirs}, receiving("theirs", atomic, completed)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -308,7 +308,7 @@ func (m *mentions) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 func (*mentions) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*mentions) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// granting is held by whoever changes rights: the server refuses two changes of one
+// granting is locked by each change of rights: the server refuses two changes of one
 // object at a time.
 var granting sync.Mutex
 

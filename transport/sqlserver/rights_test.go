@@ -301,7 +301,7 @@ func TestCheck_ServerErrorIsReportedOnce(t *testing.T) {
 	}
 }
 
-// TestOpenReceiver_WrongOptionIsAnErrorAtOnce: whoever opens a receiver without a Check is told, too.
+// TestOpenReceiver_WrongOptionIsAnErrorAtOnce: a receiver that is opened without a Check gets the error, too.
 func TestOpenReceiver_WrongOptionIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

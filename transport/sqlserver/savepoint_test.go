@@ -135,9 +135,9 @@ func TestSavepoint_Handles(t *testing.T) {
 	}
 }
 
-// TestSavepoint_OfMiddlewareThatTriesAgain lets a statement break the transaction in the
+// TestSavepoint_OfMiddlewareThatRetries lets a statement break the transaction in the
 // first try of an attempt.
-func TestSavepoint_OfMiddlewareThatTriesAgain(t *testing.T) {
+func TestSavepoint_OfMiddlewareThatRetries(t *testing.T) {
 	t.Parallel()
 	e := newBusiness(t, brokerOn(t, server), core.TransactionSendsAtomicWithReceive)
 	e.config.Middleware = []core.Middleware{core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {

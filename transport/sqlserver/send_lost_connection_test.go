@@ -31,8 +31,8 @@ func wantSendError(t *testing.T, err error, want core.SendState, messages int) {
 	}
 }
 
-// What became of messages whose connection broke is unknown, and they are not sent
-// again: whoever sent them decides.
+// The state of messages whose connection broke is unknown, and they are not sent
+// again: their sender decides.
 func TestSend_ConnectionBreaks(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestSend_ConnectionBreaks(t *testing.T) {
 }
 
 // arrived returns how many messages are in the input and the output queue. It is one
-// statement, because a server may be about to carry out what nobody waits for any more.
+// statement, because a server may be about to carry out a statement whose caller no longer waits.
 func (e *business) arrived() (input, output int) {
 	e.t.Helper()
 	const text = `select (select count(*) from ` + inputQueue + `), (select count(*) from ` + outputQueue + `)`

@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
-// With one connection for all, which the caller's transaction has, whatever is sent in it
-// does not wait for another one.
+// With one connection for all, which the caller's transaction has, sends in it do not wait
+// for another connection.
 func TestSend_TransactionHasTheOnlyConnection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

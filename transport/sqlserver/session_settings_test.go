@@ -150,19 +150,19 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 		return out
 	}
 	const delay = 100 * time.Millisecond
-	late, lateToo, expired, expiring, empty, published := message("late"), message("late too"), message("expired"), message("expiring"), message("empty"), message("published")
-	late.Delay, lateToo.Delay, lateToo.TimeToBeReceived = delay, delay, time.Hour
+	delayed, delayedToo, expired, expiring, empty, published := message("late"), message("late too"), message("expired"), message("expiring"), message("empty"), message("published")
+	delayed.Delay, delayedToo.Delay, delayedToo.TimeToBeReceived = delay, delay, time.Hour
 	expired.TimeToBeReceived, expiring.TimeToBeReceived = time.Microsecond, time.Hour
 	empty.Body = nil
 	published.Queue, published.Topic = "", "topic"
 	sent := time.Now()
-	send(t, transport, late)
+	send(t, transport, delayed)
 	send(t, transport, expired)
 	send(t, transport, expiring)
 	send(t, transport, message("plain"))
 	send(t, transport, published)
 	send(t, transport, empty, message("many"))
-	send(t, transport, expired, lateToo, message("more"))
+	send(t, transport, expired, delayedToo, message("more"))
 	want := []string{"empty", "expiring", "late", "late too", "many", "more", "plain", "published"}
 
 	r := openReceiver(t, transport, queue, mode)
@@ -235,9 +235,9 @@ func TestSession_ExpiryIsKeptThroughARetry(t *testing.T) {
 	}
 }
 
-// TestSession_TableIsMadeAgain is found by connections that have prepared statements
+// TestSession_TableIsRecreated is found by connections that have prepared statements
 // about the one before.
-func TestSession_TableIsMadeAgain(t *testing.T) {
+func TestSession_TableIsRecreated(t *testing.T) {
 	t.Parallel()
 	for _, mode := range allModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestSession_TableIsMadeAgain(t *testing.T) {
 				}
 			}
 			use()
-			again := func(how string) {
+			repeat := func(how string) {
 				t.Helper()
 				conn, err := db.pool.Acquire(t.Context())
 				if err != nil {
@@ -278,19 +278,19 @@ func TestSession_TableIsMadeAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			again(`drop table ` + db.table("q") + `;`)
+			repeat(`drop table ` + db.table("q") + `;`)
 			use()
-			again(`alter table ` + db.table("q") + ` rename to before;`)
+			repeat(`alter table ` + db.table("q") + ` rename to before;`)
 			use()
-			again(`alter table ` + db.table("q") + ` add more text;`)
+			repeat(`alter table ` + db.table("q") + ` add more text;`)
 			use()
 		})
 	}
 }
 
-// TestSession_TableIsMadeAgainByAnotherMaker: one statement may fail, and with it what was
+// TestSession_TableIsRecreatedByNServiceBus: one statement may fail, and with it what was
 // learned of the table before is forgotten.
-func TestSession_TableIsMadeAgainByAnotherMaker(t *testing.T) {
+func TestSession_TableIsRecreatedByNServiceBus(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	transport := db.open(t, sqlserver.Config{})

@@ -12,8 +12,8 @@ import (
 // renewed renews a delivery's lease.
 func renewed(ctx context.Context, d core.Delivery) error { return d.Renew(ctx) }
 
-// leaseActions are what can be said about a leased message, and the count with which
-// it comes again; 0: never, or not before its lease ends.
+// leaseActions are the settlements of a leased message, and the count of its redelivery;
+// 0: none, or not before its lease ends.
 var leaseActions = []struct {
 	name  string
 	do    func(ctx context.Context, d core.Delivery) error
@@ -47,8 +47,8 @@ func TestSettlement_ConnectionBreaks(t *testing.T) {
 				next(t, "the connection breaks", struck)
 				switch action.name {
 				case "renew":
-					if until := d.LockedUntil(); !until.After(lease) {
-						t.Errorf("the lease ends at %v, as before", until)
+					if lockedUntil := d.LockedUntil(); !lockedUntil.After(lease) {
+						t.Errorf("the lease ends at %v, as before", lockedUntil)
 					}
 					if n := e.number(`select count(*) from `+inputQueue+` where leased_until > $1`, lease.Add(-time.Second)); n != 1 {
 						t.Error("in the table it is not renewed")
@@ -60,11 +60,11 @@ func TestSettlement_ConnectionBreaks(t *testing.T) {
 					}
 				}
 				if action.count > 0 {
-					again := receive(t, r)
-					if n := again.Incoming().DeliveryCount; n != action.count {
+					redelivered := receive(t, r)
+					if n := redelivered.Incoming().DeliveryCount; n != action.count {
 						t.Errorf("it is redelivered with the count %d, want %d", n, action.count)
 					}
-					complete(t, again)
+					complete(t, redelivered)
 				}
 				if n := e.waiting(); n != 0 {
 					t.Errorf("%d messages are left", n)
@@ -74,8 +74,8 @@ func TestSettlement_ConnectionBreaks(t *testing.T) {
 	}
 }
 
-// A claim whose reply is lost leaves messages to nobody: they come again when the
-// lease ends, and no sooner.
+// A claim whose reply is lost leaves messages without a receiver: they are redelivered
+// when the lease ends, and no sooner.
 func TestLease_ConnectionBreaksAtTheClaim(t *testing.T) {
 	notInShortRuns(t)
 	t.Parallel()

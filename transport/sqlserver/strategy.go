@@ -31,8 +31,8 @@ type strategy interface {
 	// ended reports whether a delivery is no longer held, although it was not settled.
 	ended(h core.Delivery, now time.Time) bool
 
-	// giveBack makes messages available that a fetch brought after close.
-	giveBack(ctx context.Context, late []core.Delivery)
+	// releaseFetched makes messages available that a fetch brought after close.
+	releaseFetched(ctx context.Context, deliveries []core.Delivery)
 
 	// close ends settlements, and makes the messages available that are left.
 	close(ctx context.Context, left []core.Delivery)

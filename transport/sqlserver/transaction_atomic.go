@@ -68,16 +68,16 @@ func (d *transactionDelivery) ReplaceWith(ctx context.Context, out []core.Outgoi
 }
 
 // send is a settlement that sends.
-func (d *transactionDelivery) send(ctx context.Context, what string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*sqlexec.Statement) error) error {
+func (d *transactionDelivery) send(ctx context.Context, operation string, work bool, out []core.Outgoing, commit func(ctx context.Context, statements ...*sqlexec.Statement) error) error {
 	if !d.isAtomic() {
-		return d.failed(ctx, what, transport.Unsupported("SendsAtomicWithReceive"))
+		return d.failed(ctx, operation, transport.Unsupported("SendsAtomicWithReceive"))
 	}
 	mail, err := d.r.t.plan(ctx, out)
 	if err != nil {
-		return d.failed(ctx, what, err)
+		return d.failed(ctx, operation, err)
 	}
 	failed := false
-	err = d.settle(ctx, what, work, func(ctx context.Context) error {
+	err = d.settle(ctx, operation, work, func(ctx context.Context) error {
 		err := commit(ctx, mail.statements()...)
 		failed = err != nil
 		if _, refused := errors.AsType[*refusedError](err); refused {

@@ -73,11 +73,11 @@ func (d *transactionDelivery) available() {
 	d.r.t.wakeReceivers(d.r.q)
 }
 
-func (d *transactionDelivery) failed(ctx context.Context, what string, err error) error {
+func (d *transactionDelivery) failed(ctx context.Context, operation string, err error) error {
 	if errors.Is(err, core.ErrLockLost) && d.r.isClosed() {
 		err = fmt.Errorf("%w: %w", err, core.ErrClosed)
 	}
-	return fmt.Errorf("sqlserver: %s message %s from %s: %w", what, d.ID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
+	return fmt.Errorf("sqlserver: %s message %s from %s: %w", operation, d.ID, d.r.q.Table.Address, transport.Unavailable(ctx, err, d.r.t.server.Transient))
 }
 
 // usable returns an error if the message can no longer be settled.
@@ -98,7 +98,7 @@ func (d *transactionDelivery) lose(ctx context.Context, cause error) error {
 // end removes the message from the receiver.
 func (d *transactionDelivery) end() {
 	d.r.settled(d)
-	d.r.t.limit.GiveBack()
+	d.r.t.limit.Free()
 }
 
 // giveUp implements inTransaction.
@@ -114,7 +114,7 @@ func (d *transactionDelivery) giveUp(ctx context.Context) {
 	cancel()
 	d.tx.Reclaim(now) // the handler may still be running
 	d.tx.Rollback(ctx)
-	d.r.t.limit.GiveBack()
+	d.r.t.limit.Free()
 	d.r.t.wakeReceivers(d.r.q)
 }
 

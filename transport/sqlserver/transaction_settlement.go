@@ -38,7 +38,7 @@ func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 			return d.undo(ctx)
 		}
 		d.LastError = dialect.Storable(transport.ErrorText(cause))
-		err := d.commitUndone(ctx, d.giveBack())
+		err := d.commitUndone(ctx, d.reinsertion())
 		switch {
 		case err == nil:
 			d.available()
@@ -49,8 +49,8 @@ func (d *transactionDelivery) Abandon(ctx context.Context, cause error) error {
 	})
 }
 
-// giveBack is the statement that adds the row again, with one more delivery.
-func (d *transactionDelivery) giveBack() *sqlexec.Statement {
+// reinsertion is the statement that adds the row again, with one more delivery.
+func (d *transactionDelivery) reinsertion() *sqlexec.Statement {
 	return sqlexec.Command(d.r.q.GiveBack, d.ID, d.Seq, string(d.Headers), d.Body, d.Due, dialect.StoredInt(d.Deliveries), d.NextClaim(), d.Expires, d.LastError)
 }
 
@@ -62,12 +62,12 @@ const (
 
 // settle performs the one settlement. After an error the message is still held, unless
 // the lock is lost.
-func (d *transactionDelivery) settle(ctx context.Context, what string, work bool, do func(ctx context.Context) error) error {
+func (d *transactionDelivery) settle(ctx context.Context, operation string, work bool, do func(ctx context.Context) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := d.settleOnce(ctx, work, do)
 	if err != nil {
-		return d.failed(ctx, what, err)
+		return d.failed(ctx, operation, err)
 	}
 	return nil
 }
@@ -127,12 +127,12 @@ func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*s
 	if !d.used {
 		return d.commitFrom(ctx, dialect.BeforeHandler, nil, statements)
 	}
-	back := d.r.t.dialect.RollbackTo(dialect.BeforeHandler)
+	rollback := d.r.t.dialect.RollbackTo(dialect.BeforeHandler)
 	if !d.tx.Aborted() {
-		return d.commitFrom(ctx, dialect.BeforeHandler, back, append([]*sqlexec.Statement{back}, statements...))
+		return d.commitFrom(ctx, dialect.BeforeHandler, rollback, append([]*sqlexec.Statement{rollback}, statements...))
 	}
 	// Until then the server prepares no other statement.
-	if err := d.tx.Run(ctx, back); err != nil {
+	if err := d.tx.Run(ctx, rollback); err != nil {
 		d.abort(ctx)
 		return err
 	}

@@ -26,13 +26,15 @@ func (transactionStrategy) holds() bool { return true }
 // ended returns false: a transaction lasts until it is settled or the receiver is closed.
 func (transactionStrategy) ended(core.Delivery, time.Time) bool { return false }
 
-func (transactionStrategy) giveBack(ctx context.Context, late []core.Delivery) { rollBack(ctx, late) }
+func (transactionStrategy) releaseFetched(ctx context.Context, deliveries []core.Delivery) {
+	rollBack(ctx, deliveries)
+}
 
 func (transactionStrategy) close(ctx context.Context, left []core.Delivery) { rollBack(ctx, left) }
 
 func (r transactionStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n int, more bool, err error) {
 	if n, more, err = r.fetchOne(ctx, dst); n == 0 {
-		r.t.limit.GiveBack()
+		r.t.limit.Free()
 	}
 	return n, more, err
 }

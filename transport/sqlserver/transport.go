@@ -166,9 +166,9 @@ func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 	}
 }
 
-// mostMessageBytes keeps a message, and a batch with it, well below the size of one value
+// maxMessageBytes keeps a message, and a batch with it, well below the size of one value
 // or one packet of the servers (1 GB in PostgreSQL).
-const mostMessageBytes = 256 << 20
+const maxMessageBytes = 256 << 20
 
 // Capabilities implements core.Transport.
 func (t *Transport) Capabilities() core.Capabilities {
@@ -221,10 +221,10 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 		return nil, err
 	}
 	switch {
-	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && t.limit.Most() == 0:
+	case cfg.Mode == core.TransactionSendsAtomicWithReceive && t.limit != nil && t.limit.Max() == 0:
 		return nil, fmt.Errorf("in %v the transaction of a handler holds a connection: it needs a pool of %d connections or more, this one has %d; raise its limit (pool_max_conns in the URL)",
 			cfg.Mode, 1+keptForSending, t.db.Limit())
-	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > t.limit.Most():
+	case t.isInTransaction(cfg.Mode) && t.limit != nil && cfg.MaxInFlight > t.limit.Max():
 		return nil, fmt.Errorf("in %v each message holds a connection: MaxInFlight %d needs a pool of %d connections, this one has %d; raise its limit (pool_max_conns in the URL) or lower the concurrency",
 			cfg.Mode, cfg.MaxInFlight, cfg.MaxInFlight+keptForSending, t.db.Limit())
 	}
@@ -232,7 +232,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 	if err != nil {
 		return nil, err
 	}
-	foreign, err := t.examineEventually(ctx, q, cfg.ConnectionChanged)
+	foreign, err := t.awaitExamination(ctx, q, cfg.ConnectionChanged)
 	if err != nil {
 		return nil, err
 	}
@@ -265,11 +265,11 @@ func newStrategy(r *receiver) strategy {
 
 // wrongKind is the error of a table that cannot be received from with this
 // configuration.
-func wrongKind(of dialect.Table, foreign bool) error {
+func wrongKind(table dialect.Table, foreign bool) error {
 	if foreign {
-		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", of.Quoted)
+		return fmt.Errorf("the table %s was made by NServiceBus: receive from it with Config.NServiceBusTables", table.Quoted)
 	}
-	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", of.Quoted)
+	return fmt.Errorf("the table %s was not made by NServiceBus: receive from it without Config.NServiceBusTables", table.Quoted)
 }
 
 // isInTransaction reports whether each message is in a transaction from its receipt on. In other
@@ -305,14 +305,14 @@ func (t *Transport) joinPresence() *presence.Presence {
 	}
 }
 
-// leastForPresence is the smallest limit of a pool of database/sql of which one
+// minForPresence is the smallest limit of a pool of database/sql of which one
 // connection is taken for the session of the presence.
-const leastForPresence = keptForSending + 3
+const minForPresence = keptForSending + 3
 
 // presence.StartSession returns the presence of a transport over database/sql, or nil if there
 // cannot be one: it must not take a connection that others need.
 func (t *Transport) startNumberSession(db *sqlexec.SQLDatabase) *presence.Presence {
-	if limit := db.Limit(); !t.onPostgres() || limit > 0 && limit < leastForPresence {
+	if limit := db.Limit(); !t.onPostgres() || limit > 0 && limit < minForPresence {
 		return nil
 	}
 	return presence.StartSession(t.life, db.DB, t.wakeups.QueuesByAddress, t.free)
@@ -329,9 +329,9 @@ func (t *Transport) free(q *queues.Queue, due time.Time) {
 	t.wakeReceivers(q)
 }
 
-// examineEventually examines a queue's table. While the server cannot be reached it tries
+// awaitExamination examines a queue's table. While the server cannot be reached it tries
 // again.
-func (t *Transport) examineEventually(ctx context.Context, q *queues.Queue, told func(core.ConnectionChange)) (foreign bool, err error) {
+func (t *Transport) awaitExamination(ctx context.Context, q *queues.Queue, told func(core.ConnectionChange)) (foreign bool, err error) {
 	o := transport.Outages{ConnectionChanged: told}
 	err = o.Retry(ctx, func() error {
 		foreign, err = t.server.Examine(ctx, q)

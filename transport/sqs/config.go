@@ -88,19 +88,19 @@ type Config struct {
 
 const (
 	defaultVisibility = 30 * time.Second
-	mostVisibility    = 12 * time.Hour // the service's limit
-	mostWait          = 20 * time.Second
+	maxVisibility     = 12 * time.Hour // the service's limit
+	maxWait           = 20 * time.Second
 	retention         = 14 * 24 * time.Hour // the service's limit
-	mostNativeDelay   = 15 * time.Minute
+	maxNativeDelay    = 15 * time.Minute
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
 	topicLimit        = 256 << 10 // of a message in SNS
 
 	// These fit into serviceLimit with any content: headers are at most 2.7 times as long
 	// on the wire, bodies 4/3 times.
 	maxHeaderBytes         = 64 << 10
-	mostUnstoredBytes      = 640 << 10
+	maxUnstoredBytes       = 640 << 10
 	defaultStoredBytes     = 64 << 20
-	mostStoredBytes        = math.MaxInt32
+	maxStoredBytes         = math.MaxInt32
 	receiveBatch           = 10
 	maxQueueNameLength     = 80
 	maxTopicNameLength     = 256
@@ -159,16 +159,16 @@ func (f *Format) UnmarshalText(text []byte) error {
 func (c *Config) complete() error {
 	var errs []error
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	duration := func(name string, d *time.Duration, least, most, otherwise time.Duration) {
+	duration := func(name string, d *time.Duration, minimum, maximum, standard time.Duration) {
 		switch {
 		case *d == 0:
-			*d = otherwise
-		case *d < least || *d > most || *d%time.Second != 0:
-			wrong("Config.%s is %v, but must be from %v to %v in whole seconds, or 0 for the default of %v", name, *d, least, most, otherwise)
+			*d = standard
+		case *d < minimum || *d > maximum || *d%time.Second != 0:
+			wrong("Config.%s is %v, but must be from %v to %v in whole seconds, or 0 for the default of %v", name, *d, minimum, maximum, standard)
 		}
 	}
-	duration("VisibilityTimeout", &c.VisibilityTimeout, time.Second, mostVisibility, defaultVisibility)
-	duration("WaitTime", &c.WaitTime, time.Second, mostWait, mostWait)
+	duration("VisibilityTimeout", &c.VisibilityTimeout, time.Second, maxVisibility, defaultVisibility)
+	duration("WaitTime", &c.WaitTime, time.Second, maxWait, maxWait)
 	if c.Format < Wrapped || c.Format > Raw {
 		wrong("Config.Format is %d; use Wrapped or Raw", int(c.Format))
 	}
@@ -178,15 +178,15 @@ func (c *Config) complete() error {
 	if c.LargeBodies > 0 && c.Bodies == nil {
 		wrong("Config.LargeBodies is %d, but there is no store for them; set Config.Bodies", c.LargeBodies)
 	}
-	most, otherwise := mostUnstoredBytes, mostUnstoredBytes
+	maxBytes, standard := maxUnstoredBytes, maxUnstoredBytes
 	if c.Bodies != nil {
-		most, otherwise = mostStoredBytes, defaultStoredBytes
+		maxBytes, standard = maxStoredBytes, defaultStoredBytes
 	}
 	switch {
 	case c.MaxMessageBytes == 0:
-		c.MaxMessageBytes = otherwise
-	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > most:
-		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d; with Config.Bodies it may be up to %d", c.MaxMessageBytes, most, otherwise, mostStoredBytes)
+		c.MaxMessageBytes = standard
+	case c.MaxMessageBytes < 0 || c.MaxMessageBytes > maxBytes:
+		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d; with Config.Bodies it may be up to %d", c.MaxMessageBytes, maxBytes, standard, maxStoredBytes)
 	}
 	if err := checkPrefix(c.QueuePrefix, maxQueueNameLength-len(delaySuffix)-1); err != nil {
 		wrong("Config.QueuePrefix %w", err)
@@ -249,7 +249,7 @@ func capabilities(c *Config) core.Capabilities {
 		},
 		Limits: core.Limits{
 			DelayPrecision:  deliveryDelayPrecision,
-			MaxLockTime:     mostVisibility,
+			MaxLockTime:     maxVisibility,
 			MaxReceiveBatch: receiveBatch,
 			MaxMessageBytes: c.MaxMessageBytes,
 			MaxHeaderBytes:  maxHeaderBytes,
@@ -265,7 +265,7 @@ func capabilities(c *Config) core.Capabilities {
 		},
 	}
 	if c.NoLongDelays {
-		caps.MaxDelay = mostNativeDelay
+		caps.MaxDelay = maxNativeDelay
 	}
 	return caps
 }

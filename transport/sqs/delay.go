@@ -49,7 +49,7 @@ func (d *delays) run() {
 		case r.closing.Err() != nil:
 			return
 		case !transient(err):
-			d.outages.Failed(fmt.Errorf("sqs: forward the messages to %q that are delayed for more than %v, in the queue %q: %w", r.address, mostNativeDelay, delayQueue(r.address), r.t.explained(err)), began)
+			d.outages.Failed(fmt.Errorf("sqs: forward the messages to %q that are delayed for more than %v, in the queue %q: %w", r.address, maxNativeDelay, delayQueue(r.address), r.t.explained(err)), began)
 		}
 		_ = transport.Sleep(r.closing, r.t.life.Context(), d.pauses.Failed(err, began), nil)
 	}
@@ -92,7 +92,7 @@ func (d *delays) forward(arrived []*delivery) error {
 			s.Add(message.AttrLives, strconv.FormatInt(max(1, lives.Milliseconds()), 10))
 		}
 		to := delayQueue(r.address)
-		if remaining > mostNativeDelay {
+		if remaining > maxNativeDelay {
 			s.Add(message.AttrDelaySeconds, strconv.FormatInt(seconds(remaining), 10))
 			s.Add(message.AttrDue, strconv.FormatInt(due.UnixMilli(), 10))
 			s.group, s.deduplication = m.in.NativeID, m.in.NativeID
@@ -171,12 +171,12 @@ func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err err
 // delayAll delays messages of the receiver's own queue that are not due: events, which
 // SNS does not delay, and messages to a FIFO queue, in which SQS cannot delay a single
 // message.
-func (r *receiver) delayAll(early []*delivery) error {
+func (r *receiver) delayAll(notDue []*delivery) error {
 	var forwarded []forwarding
-	for _, d := range early {
+	for _, d := range notDue {
 		now := d.now()
 		remaining := d.in.Sent.Add(d.in.Wait).Sub(now)
-		lock := isFIFO(r.address) || remaining > mostNativeDelay
+		lock := isFIFO(r.address) || remaining > maxNativeDelay
 		if lock && remaining > 0 && d.in.ReceiveCount == 1 {
 			r.settler.lock(r.cut, []*delivery{d}, min(remaining, longestDelayLock))
 			continue
@@ -209,10 +209,10 @@ func (r *receiver) delayAll(early []*delivery) error {
 // is sent anew, so that it never reaches the service's limit of a lock.
 const longestDelayLock = 11 * time.Hour
 
-// putBack makes messages that no handler has seen available to others. Unlocking a
+// releaseAll makes messages that no handler has seen available to others. Unlocking a
 // message would count as an attempt, so it is replaced by a copy with the previous count;
 // a FIFO queue keeps the message, so that its order stays the same.
-func (r *receiver) putBack(surplus []*delivery) {
+func (r *receiver) releaseAll(surplus []*delivery) {
 	if len(surplus) == 0 {
 		return
 	}

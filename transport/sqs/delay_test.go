@@ -90,8 +90,8 @@ func (s *site) arrives(t *testing.T, receiver core.Receiver, due time.Time) core
 			continue
 		}
 		// To the second, and never early.
-		if late := m.Due.Sub(due); late < 0 || late >= time.Second {
-			t.Errorf("the message is delivered at %v, and is due at %v: %v late", m.Due, due, late)
+		if lateness := m.Due.Sub(due); lateness < 0 || lateness >= time.Second {
+			t.Errorf("the message is delivered at %v, and is due at %v: %v late", m.Due, due, lateness)
 		}
 		s.Advance(m.Due.Sub(s.Now()))
 		d := take(t, receiver, 1)[0]
@@ -205,8 +205,8 @@ func TestDelay_SurvivesEndDuringHop(t *testing.T) {
 			})
 			if delay > 30*time.Minute {
 				s.arrives(t, receiver, due)
-			} else if late := sent.Due.Sub(due); late < 0 || late > 2*time.Second { // the next instance knows the time to the second
-				t.Errorf("the message is delivered at %v, and is due at %v: %v late", sent.Due, due, late)
+			} else if lateness := sent.Due.Sub(due); lateness < 0 || lateness > 2*time.Second { // the next instance knows the time to the second
+				t.Errorf("the message is delivered at %v, and is due at %v: %v late", sent.Due, due, lateness)
 			}
 			s.closeOnStoppedClock(t, transport, receiver)
 		})
@@ -381,8 +381,8 @@ func TestDelay_NoLongDelays(t *testing.T) {
 	if queues := s.Queues(); !slices.Equal(queues, []string{"billing", "with", "with-delay.fifo"}) {
 		t.Errorf("these queues were created: %q", queues)
 	}
-	if most := transport.Capabilities().MaxDelay; most != 15*time.Minute {
-		t.Errorf("Capabilities.MaxDelay is %v", most)
+	if limit := transport.Capabilities().MaxDelay; limit != 15*time.Minute {
+		t.Errorf("Capabilities.MaxDelay is %v", limit)
 	}
 	s.ResetRequests()
 	err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "with", Delay: 15*time.Minute + 1})

@@ -42,7 +42,7 @@ var _ core.Delivery = (*delivery)(nil)
 // The service locked it before that, at a time that the answer does not contain.
 func newDelivery(r *receiver, in *message.Received, m *types.Message, at time.Time) *delivery {
 	locked := at.Add(-min(onTheWay, r.visibility/4))
-	d := &delivery{r: r, in: in, handle: aws.ToString(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(mostVisibility)}
+	d := &delivery{r: r, in: in, handle: aws.ToString(m.ReceiptHandle), lockEnd: locked.Add(r.visibility), last: locked.Add(maxVisibility)}
 	d.key = transport.DeliveryKey(&in.Incoming)
 	if in.Redelivered {
 		in.DeliveryCount = max(1, in.DeliveryCount-r.t.unseen.count(in.NativeID))
@@ -130,7 +130,7 @@ func (d *delivery) Renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.lockEnd = later(d.lockEnd, asked.Add(lock))
+	d.lockEnd = latest(d.lockEnd, asked.Add(lock))
 	return nil
 }
 
@@ -138,10 +138,10 @@ func (d *delivery) Renew(ctx context.Context) error {
 func (d *delivery) extend(end time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lockEnd = later(d.lockEnd, end)
+	d.lockEnd = latest(d.lockEnd, end)
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

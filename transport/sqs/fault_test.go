@@ -286,7 +286,7 @@ func TestSend_OutlastsAFault(t *testing.T) {
 }
 
 // A queue that was deleted and created again has the same name, and is found.
-func TestSend_QueueIsCreatedAgain(t *testing.T) {
+func TestSend_QueueIsRecreated(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	transport := s.provisioned(t, sqs.Config{NoLongDelays: true}, "billing")

@@ -115,7 +115,7 @@ func openGiven(ctx context.Context) (*givenService, error) {
 	}
 	s := &givenService{shared: shared, run: given.Prefix + hex.EncodeToString(id[:])}
 	for _, secret := range []string{keys.SecretAccessKey, keys.SessionToken} {
-		if len(secret) >= leastSecret {
+		if len(secret) >= minSecret {
 			s.secrets = append(s.secrets, secret)
 		}
 	}
@@ -135,9 +135,9 @@ func openGiven(ctx context.Context) (*givenService, error) {
 	return s, s.check(ctx)
 }
 
-// leastSecret is the length of a text that is not in the output by chance: emulators take
+// minSecret is the length of a text that is not in the output by chance: emulators take
 // "test" for a key.
-const leastSecret = 16
+const minSecret = 16
 
 // check makes one queue, topic and subscription of each kind, to find out about rights before
 // the first case.

@@ -111,9 +111,9 @@ func allowed(r rune) bool {
 	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
 }
 
-func checkPrefix(prefix string, most int) error {
-	if len(prefix) > most {
-		return fmt.Errorf("%q is %d characters long, but must leave room for names: at most %d", prefix, len(prefix), most)
+func checkPrefix(prefix string, limit int) error {
+	if len(prefix) > limit {
+		return fmt.Errorf("%q is %d characters long, but must leave room for names: at most %d", prefix, len(prefix), limit)
 	}
 	for _, r := range prefix {
 		if !allowed(r) {

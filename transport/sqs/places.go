@@ -9,10 +9,10 @@ import (
 
 // neededLocked returns how many pollers are needed. Each freed place would wake the
 // others in vain.
-func (r *receiver) neededLocked() int { return max(1, min(r.wanted, r.mostPollersLocked())) }
+func (r *receiver) neededLocked() int { return max(1, min(r.wanted, r.maxPollersLocked())) }
 
-// mostPollersLocked returns how many requests fit into MaxInFlight.
-func (r *receiver) mostPollersLocked() int { return (r.maxInFlight + r.batch - 1) / r.batch }
+// maxPollersLocked returns how many requests fit into MaxInFlight.
+func (r *receiver) maxPollersLocked() int { return (r.maxInFlight + r.batch - 1) / r.batch }
 
 // surplusLocked removes and returns the arrived messages beyond MaxInFlight, the newest
 // ones. A closed receiver keeps them, for Close.
@@ -65,7 +65,7 @@ func (r *receiver) settled(entries []*batch.Entry[*settlement]) {
 	for _, e := range entries {
 		r.inSettlement--
 		if e.Err == nil || faultOf(e.Err) == faultLockLost {
-			delete(r.held, e.Item.of)
+			delete(r.held, e.Item.d)
 		}
 	}
 	r.wakePollersLocked()

@@ -30,7 +30,7 @@ func placesReceiver(t *testing.T, address string, maxInFlight, held int) (*recei
 func begin(r *receiver, deliveries []*delivery) []*batch.Entry[*settlement] {
 	var entries []*batch.Entry[*settlement]
 	for _, d := range deliveries {
-		e := &batch.Entry[*settlement]{Item: &settlement{of: d}}
+		e := &batch.Entry[*settlement]{Item: &settlement{d: d}}
 		r.settling(e)
 		entries = append(entries, e)
 	}

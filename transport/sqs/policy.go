@@ -79,9 +79,9 @@ func (p *policyBuilder) allow(sid string, resources []string, actions ...string)
 }
 
 func (p *policyBuilder) arn(service, name string) string {
-	part := func(s, otherwise string) string {
+	part := func(s, fallback string) string {
 		if s == "" {
-			return otherwise
+			return fallback
 		}
 		return s
 	}

@@ -50,34 +50,34 @@ func TestPolicy_LeastActionsOfEachRole(t *testing.T) {
 	t.Parallel()
 	receive := []string{"sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:SendMessage"}
 	for name, c := range map[string]struct {
-		cfg  sqs.Config
-		of   sqs.PolicyFor
-		want map[string]statement
+		cfg    sqs.Config
+		config sqs.PolicyFor
+		want   map[string]statement
 	}{
 		"nothing": {},
 		"receiver": {
-			of:   sqs.PolicyFor{Receives: []string{"My.Billing"}},
-			want: map[string]statement{"Receive": {Action: receive, Resource: []string{"arn:aws:sqs:*:*:My-Billing", "arn:aws:sqs:*:*:My-Billing-delay.fifo"}}},
+			config: sqs.PolicyFor{Receives: []string{"My.Billing"}},
+			want:   map[string]statement{"Receive": {Action: receive, Resource: []string{"arn:aws:sqs:*:*:My-Billing", "arn:aws:sqs:*:*:My-Billing-delay.fifo"}}},
 		},
 		"receiver without long delays, in one account": {
-			cfg:  sqs.Config{NoLongDelays: true, QueuePrefix: "test-"},
-			of:   sqs.PolicyFor{Partition: "aws-cn", Region: "cn-north-1", Account: "123456789012", Receives: []string{"billing.fifo"}},
-			want: map[string]statement{"Receive": {Action: receive, Resource: []string{"arn:aws-cn:sqs:cn-north-1:123456789012:test-billing.fifo"}}},
+			cfg:    sqs.Config{NoLongDelays: true, QueuePrefix: "test-"},
+			config: sqs.PolicyFor{Partition: "aws-cn", Region: "cn-north-1", Account: "123456789012", Receives: []string{"billing.fifo"}},
+			want:   map[string]statement{"Receive": {Action: receive, Resource: []string{"arn:aws-cn:sqs:cn-north-1:123456789012:test-billing.fifo"}}},
 		},
 		"sender": {
-			of: sqs.PolicyFor{Sends: []string{"billing", "audit", "billing"}},
+			config: sqs.PolicyFor{Sends: []string{"billing", "audit", "billing"}},
 			want: map[string]statement{"Send": {Action: []string{"sqs:SendMessage", "sqs:GetQueueUrl"}, Resource: []string{
 				"arn:aws:sqs:*:*:audit", "arn:aws:sqs:*:*:audit-delay.fifo", "arn:aws:sqs:*:*:billing", "arn:aws:sqs:*:*:billing-delay.fifo",
 			}}},
 		},
 		"publisher": {
-			cfg:  sqs.Config{TopicPrefix: "test-"},
-			of:   sqs.PolicyFor{Publishes: []string{"My.Outer+Order"}},
-			want: map[string]statement{"Publish": {Action: []string{"sns:Publish"}, Resource: []string{"arn:aws:sns:*:*:test-My-Outer-Order"}}},
+			cfg:    sqs.Config{TopicPrefix: "test-"},
+			config: sqs.PolicyFor{Publishes: []string{"My.Outer+Order"}},
+			want:   map[string]statement{"Publish": {Action: []string{"sns:Publish"}, Resource: []string{"arn:aws:sns:*:*:test-My-Outer-Order"}}},
 		},
 		"subscriber": {
-			cfg: sqs.Config{NoLongDelays: true},
-			of:  sqs.PolicyFor{Receives: []string{"billing"}, Subscribes: []string{"Order"}},
+			cfg:    sqs.Config{NoLongDelays: true},
+			config: sqs.PolicyFor{Receives: []string{"billing"}, Subscribes: []string{"Order"}},
 			want: map[string]statement{
 				"Receive":       {Action: receive, Resource: []string{"arn:aws:sqs:*:*:billing"}},
 				"Subscribe":     {Action: []string{"sns:Subscribe", "sns:GetTopicAttributes", "sns:CreateTopic", "sns:ListSubscriptionsByTopic"}, Resource: []string{"arn:aws:sns:*:*:Order"}},
@@ -86,8 +86,8 @@ func TestPolicy_LeastActionsOfEachRole(t *testing.T) {
 			},
 		},
 		"provisioner with a key": {
-			cfg: sqs.Config{NoLongDelays: true, KMSKey: "arn:aws:kms:us-east-1:123456789012:key/7"},
-			of:  sqs.PolicyFor{Receives: []string{"billing"}, Sends: []string{"error"}, Provisions: true},
+			cfg:    sqs.Config{NoLongDelays: true, KMSKey: "arn:aws:kms:us-east-1:123456789012:key/7"},
+			config: sqs.PolicyFor{Receives: []string{"billing"}, Sends: []string{"error"}, Provisions: true},
 			want: map[string]statement{
 				"Receive":   {Action: receive, Resource: []string{"arn:aws:sqs:*:*:billing"}},
 				"Send":      {Action: []string{"sqs:SendMessage", "sqs:GetQueueUrl"}, Resource: []string{"arn:aws:sqs:*:*:error"}},
@@ -96,14 +96,14 @@ func TestPolicy_LeastActionsOfEachRole(t *testing.T) {
 			},
 		},
 		"alias of a key, which no policy names": {
-			cfg:  sqs.Config{NoLongDelays: true, KMSKey: "alias/billing"},
-			of:   sqs.PolicyFor{Sends: []string{"error"}},
-			want: map[string]statement{"Send": {Action: []string{"sqs:SendMessage", "sqs:GetQueueUrl"}, Resource: []string{"arn:aws:sqs:*:*:error"}}},
+			cfg:    sqs.Config{NoLongDelays: true, KMSKey: "alias/billing"},
+			config: sqs.PolicyFor{Sends: []string{"error"}},
+			want:   map[string]statement{"Send": {Action: []string{"sqs:SendMessage", "sqs:GetQueueUrl"}, Resource: []string{"arn:aws:sqs:*:*:error"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			policy, err := sqs.Policy(c.cfg, c.of)
+			policy, err := sqs.Policy(c.cfg, c.config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,17 +120,17 @@ func TestPolicy_LeastActionsOfEachRole(t *testing.T) {
 func TestPolicy_RefusesWrongNames(t *testing.T) {
 	t.Parallel()
 	for said, c := range map[string]struct {
-		cfg sqs.Config
-		of  sqs.PolicyFor
+		cfg    sqs.Config
+		config sqs.PolicyFor
 	}{
-		`"bill ing"`:         {of: sqs.PolicyFor{Receives: []string{"bill ing"}}},
-		`"to/error"`:         {of: sqs.PolicyFor{Sends: []string{"to/error", "error"}}},
-		`"Order 7"`:          {of: sqs.PolicyFor{Publishes: []string{"Order 7"}}},
-		`"Order 8"`:          {of: sqs.PolicyFor{Subscribes: []string{"Order 8"}}},
+		`"bill ing"`:         {config: sqs.PolicyFor{Receives: []string{"bill ing"}}},
+		`"to/error"`:         {config: sqs.PolicyFor{Sends: []string{"to/error", "error"}}},
+		`"Order 7"`:          {config: sqs.PolicyFor{Publishes: []string{"Order 7"}}},
+		`"Order 8"`:          {config: sqs.PolicyFor{Subscribes: []string{"Order 8"}}},
 		"Config.WaitTime":    {cfg: sqs.Config{WaitTime: -1}},
 		"Config.QueuePrefix": {cfg: sqs.Config{QueuePrefix: "a b"}},
 	} {
-		if policy, err := sqs.Policy(c.cfg, c.of); err == nil || policy != "" || !strings.Contains(err.Error(), said) {
+		if policy, err := sqs.Policy(c.cfg, c.config); err == nil || policy != "" || !strings.Contains(err.Error(), said) {
 			t.Errorf("with %s the policy is %q, and the error: %v", said, policy, err)
 		}
 	}
@@ -142,7 +142,7 @@ var actions = map[string]string{
 }
 
 // The policy of an endpoint allows every request that one makes, and no action that none needs.
-func TestPolicy_IsThatOfAnEndpointsRequests(t *testing.T) {
+func TestPolicy_EqualsTheRequestsOfAnEndpoint(t *testing.T) {
 	t.Parallel()
 	s := startSite(t, testserver.Config{})
 	queues, topics := []string{"billing", "billing-delay.fifo", "error"}, []string{"Order"}

@@ -39,12 +39,12 @@ func (r *receiver) ask(places int) {
 	}
 	r.outages.End()
 	p := r.prepare(messages)
-	r.putBack(r.answered(places, len(messages), p))
+	r.releaseAll(r.answered(places, len(messages), p))
 	if len(p.expired) > 0 {
 		r.settler.deleteAll(r.cut, p.expired)
 	}
-	if len(p.early) > 0 {
-		if err := r.delayAll(p.early); err != nil && r.closing.Err() == nil {
+	if len(p.notDue) > 0 {
+		if err := r.delayAll(p.notDue); err != nil && r.closing.Err() == nil {
 			r.pause(r.outages.Failed(err, began))
 		}
 	}
@@ -63,7 +63,7 @@ func (r *receiver) answered(places, brought int, p prepared) (surplus []*deliver
 	}
 	switch brought {
 	case places:
-		r.wanted = min(r.wanted+1, max(1, r.mostPollersLocked()))
+		r.wanted = min(r.wanted+1, max(1, r.maxPollersLocked()))
 		r.startPollersLocked()
 	case 0:
 		r.wanted = 1

@@ -11,7 +11,7 @@ type prepared struct {
 	ready   []*delivery
 	stored  []*delivery // their bodies have to be fetched
 	expired []*delivery // to be deleted
-	early   []*delivery // the receiver has to delay them
+	notDue  []*delivery // the receiver has to delay them
 }
 
 // prepare sorts the messages of an answer.
@@ -22,7 +22,7 @@ func (r *receiver) prepare(messages []*delivery) (p prepared) {
 		case d.in.Expired(now):
 			p.expired = append(p.expired, d)
 		case d.in.Wait > 0:
-			p.early = append(p.early, d)
+			p.notDue = append(p.notDue, d)
 		case d.in.BodyKey != "":
 			p.stored = append(p.stored, d)
 		default:
@@ -105,6 +105,6 @@ func (r *receiver) fetchBody(d *delivery) error {
 	r.asked--
 	surplus := r.arriveLocked(d)
 	r.mu.Unlock()
-	r.putBack(surplus)
+	r.releaseAll(surplus)
 	return nil
 }

@@ -89,7 +89,7 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, own bool
 	}
 	attributes = func() (map[string]string, error) {
 		return map[string]string{
-			"FifoQueue": "true", "DelaySeconds": inSeconds(mostNativeDelay), "MessageRetentionPeriod": inSeconds(retention),
+			"FifoQueue": "true", "DelaySeconds": inSeconds(maxNativeDelay), "MessageRetentionPeriod": inSeconds(retention),
 		}, nil
 	}
 	return t.createQueue(ctx, delayQueue(address), attributes, t.compareDelays)
@@ -146,11 +146,11 @@ func (t *Transport) compare(address string, has map[string]string) error {
 // checks as NServiceBus.
 func (t *Transport) compareDelays(address string, has map[string]string) error {
 	var errs []error
-	if want := inSeconds(mostNativeDelay); has["DelaySeconds"] != want {
+	if want := inSeconds(maxNativeDelay); has["DelaySeconds"] != want {
 		errs = append(errs, t.mismatch(address, "DelaySeconds", has["DelaySeconds"], want))
 	}
-	const least = 4 * 24 * time.Hour
-	if n, err := strconv.Atoi(has["MessageRetentionPeriod"]); err == nil && time.Duration(n)*time.Second < least {
+	const limit = 4 * 24 * time.Hour
+	if n, err := strconv.Atoi(has["MessageRetentionPeriod"]); err == nil && time.Duration(n)*time.Second < limit {
 		errs = append(errs, t.mismatch(address, "MessageRetentionPeriod", has["MessageRetentionPeriod"], inSeconds(retention)))
 	}
 	if policy := has["RedrivePolicy"]; policy != "" {
@@ -188,8 +188,8 @@ func (t *Transport) examine(ctx context.Context, address string, maxDeliveries i
 	return url, delays, nil
 }
 
-// mostReceiveCount is the highest maxReceiveCount of a redrive policy.
-const mostReceiveCount = 1000
+// maxReceiveCount is the highest maxReceiveCount of a redrive policy.
+const maxReceiveCount = 1000
 
 // checkRedrive refuses a queue that moves messages to its dead-letter queue before the
 // engine has made all its attempts.
@@ -215,8 +215,8 @@ func (t *Transport) checkRedrive(address, policy string, maxDeliveries int) erro
 		need = fmt.Sprintf("may deliver a message %d times (Recoverability.MaxDeliveries)", maxDeliveries)
 	}
 	raise := ""
-	if maxDeliveries > 0 && maxDeliveries < mostReceiveCount {
-		raise = fmt.Sprintf("raise it to %d, or ", mostReceiveCount)
+	if maxDeliveries > 0 && maxDeliveries < maxReceiveCount {
+		raise = fmt.Sprintf("raise it to %d, or ", maxReceiveCount)
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q has a RedrivePolicy with maxReceiveCount %d, and the endpoint %s: SQS would take messages away before they reach the error queue; %sremove it: aws sqs set-queue-attributes --queue-url URL --attributes RedrivePolicy=", t.cfg.QueuePrefix+address, count, need, raise))
 }
@@ -273,7 +273,7 @@ func (t *Transport) checkOwn(ctx context.Context, address string) error {
 	if err != nil || delays != "" || t.cfg.NoLongDelays || strings.HasSuffix(address, delaySuffix) {
 		return err
 	}
-	return fmt.Errorf("%w: %q, in which messages to %q wait that are delayed for more than %v; create it with Provision (Config.Provision of the endpoint), or set NoLongDelays in the Config of package sqs, with which such delays are refused", core.ErrQueueNotFound, t.cfg.QueuePrefix+delayQueue(address), address, mostNativeDelay)
+	return fmt.Errorf("%w: %q, in which messages to %q wait that are delayed for more than %v; create it with Provision (Config.Provision of the endpoint), or set NoLongDelays in the Config of package sqs, with which such delays are refused", core.ErrQueueNotFound, t.cfg.QueuePrefix+delayQueue(address), address, maxNativeDelay)
 }
 
 func (t *Transport) explainedOrNil(err error) error {

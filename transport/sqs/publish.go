@@ -79,13 +79,13 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	}
 	b := t.batcher(t.publishers, arn, func() *batch.Batcher[*sending] {
 		b := &batch.Batcher[*sending]{
-			Life: t.life, Runners: t.runners, MostBytes: topicLimit, Partly: partlyAtOnce, Most: requestsAtOnce, Timeout: requestTimeout,
+			Life: t.life, Runners: t.runners, MaxBytes: topicLimit, Partly: partlyAtOnce, MaxConcurrent: maxConcurrentRequests, Timeout: requestTimeout,
 			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) {
 				t.publishBatch(ctx, out.Topic, arn, entries)
 			},
 		}
 		if isFIFO(name) {
-			b.Partly, b.Most = 1, 1
+			b.Partly, b.MaxConcurrent = 1, 1
 		}
 		return b
 	})

@@ -222,7 +222,7 @@ func (r *receiver) refresh(stale []*delivery) {
 	}
 	surplus := r.arriveLocked(stale...)
 	r.mu.Unlock()
-	r.putBack(surplus)
+	r.releaseAll(surplus)
 }
 
 // SetMaxInFlight implements core.Receiver. If it falls, arrived and requested messages
@@ -233,7 +233,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	r.maxInFlight = n
 	r.log.Resize(n)
 	if surplus := r.surplusLocked(); len(surplus) > 0 {
-		r.pollers.Go(func() { r.putBack(surplus) })
+		r.pollers.Go(func() { r.releaseAll(surplus) })
 	}
 	r.startPollersLocked()
 	r.wakePollersLocked()

@@ -101,7 +101,7 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 	if isFIFO(address) && delay > 0 {
 		delay = 0 // its receiver delays the message
 	}
-	if delay > mostNativeDelay {
+	if delay > maxNativeDelay {
 		to = delayQueue(address)
 	}
 	if _, err := t.queueURL(ctx, to); err != nil {
@@ -149,11 +149,11 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 func (t *Transport) sender(address string) *batch.Batcher[*sending] {
 	return t.batcher(t.senders, address, func() *batch.Batcher[*sending] {
 		b := &batch.Batcher[*sending]{
-			Life: t.life, Runners: t.runners, MostBytes: serviceLimit, Partly: partlyAtOnce, Most: requestsAtOnce, Timeout: requestTimeout,
+			Life: t.life, Runners: t.runners, MaxBytes: serviceLimit, Partly: partlyAtOnce, MaxConcurrent: maxConcurrentRequests, Timeout: requestTimeout,
 			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) { t.sendBatch(ctx, address, entries) },
 		}
 		if isFIFO(address) {
-			b.Partly, b.Most = 1, 1 // concurrent requests arrive in any order
+			b.Partly, b.MaxConcurrent = 1, 1 // concurrent requests arrive in any order
 		}
 		return b
 	})

@@ -84,8 +84,8 @@ func (t *Transport) batcher(batchers map[string]*batch.Batcher[*sending], name s
 }
 
 const (
-	partlyAtOnce   = 2
-	requestsAtOnce = 32
+	partlyAtOnce          = 2
+	maxConcurrentRequests = 32
 )
 
 // outcomeOfSend records the failed messages of a request. A message that the answer does

@@ -31,7 +31,7 @@ type settlement struct {
 	kind    settlementKind
 	timeout time.Duration
 	before  func() // runs before the request, which may make the message available to others
-	of      *delivery
+	d       *delivery
 	handle  string
 	asked   time.Time // when the request left
 }
@@ -71,7 +71,7 @@ func newSettler(r *receiver) *settler {
 	s := &settler{settleRequests: settleRequests{r.t, r.url}, r: r}
 	newBatcher := func(linger time.Duration, worthwhile func(int) bool, do func(context.Context, []*batch.Entry[*settlement])) *batch.Batcher[*settlement] {
 		return &batch.Batcher[*settlement]{
-			Life: r.t.life, Runners: r.t.runners, Partly: requestsAtOnce, Most: requestsAtOnce, Timeout: requestTimeout, Linger: linger, Worthwhile: worthwhile, Do: do,
+			Life: r.t.life, Runners: r.t.runners, Partly: maxConcurrentRequests, MaxConcurrent: maxConcurrentRequests, Timeout: requestTimeout, Linger: linger, Worthwhile: worthwhile, Do: do,
 		}
 	}
 	s.deletions = newBatcher(settleLinger, s.moreToSettle, s.delete)
@@ -93,7 +93,7 @@ func (s *settler) moreToRenew(n int) bool { return s.r.unsettled() > n }
 // do makes a settlement, with others in one request, and returns the time at which the
 // request left.
 func (s *settler) do(ctx context.Context, d *delivery, request settlement) (asked time.Time, err error) {
-	request.of, request.handle = d, d.handle
+	request.d, request.handle = d, d.handle
 	b := s.deletions
 	switch request.kind {
 	case settleDelete:

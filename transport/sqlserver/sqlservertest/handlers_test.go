@@ -124,7 +124,7 @@ func (readOnly) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 	return pgconn.CommandTag{}, errors.New("the server is read-only")
 }
 
-func TestWriteInvoice_TellsOfItsFailure(t *testing.T) {
+func TestWriteInvoice_ReportsItsFailure(t *testing.T) {
 	in, body, rec := coretest.Message(placed, OrderPlaced{ID: "42"})
 	err := WriteInvoice(sqlservertest.WithTx(t.Context(), readOnly{}), in, body)
 	if err == nil || !strings.Contains(err.Error(), "order 42: the server is read-only") || len(rec.Sent()) > 0 {

@@ -170,17 +170,17 @@ func checkKey(key string) error {
 
 // read reads an object of at most most bytes. size is its size, or -1 if that is unknown.
 // It reads to the end, where net/http compares the size and the SDK the checksum.
-func read(r io.Reader, size, most int64) ([]byte, error) {
+func read(r io.Reader, size, limit int64) ([]byte, error) {
 	var b bytes.Buffer
 	if size >= 0 && size <= math.MaxInt-bytes.MinRead {
 		b.Grow(int(size) + bytes.MinRead) // room for the read that finds the end
 	}
-	n, err := b.ReadFrom(io.LimitReader(r, most+1))
+	n, err := b.ReadFrom(io.LimitReader(r, limit+1))
 	switch {
 	case err != nil:
 		return nil, err
-	case n > most:
-		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message, so it is no body of a message: %w", most, fs.ErrNotExist)
+	case n > limit:
+		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message, so it is no body of a message: %w", limit, fs.ErrNotExist)
 	}
 	return b.Bytes(), nil
 }

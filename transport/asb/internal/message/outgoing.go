@@ -43,7 +43,7 @@ const propertyMessageID = "Reprise.NativeMessageID"
 const (
 	MaxPropertiesBytes = 64 << 10
 	MaxHeaderBytes     = 30 << 10                   // of an application's message
-	mostHeaderBytes    = MaxPropertiesBytes - 2<<10 // the rest is for properties that the service and the adapter add
+	maxHeaderBytes     = MaxPropertiesBytes - 2<<10 // the rest is for properties that the service and the adapter add
 	maxPropertyBytes   = 32<<10 - 1
 	maxSessionIDLength = 128
 	maxMessageIDLength = 128
@@ -119,8 +119,8 @@ func ApplicationProperties(h core.Headers) (map[string]any, error) {
 		total += len(key) + len(value)
 		properties[key] = value
 	}
-	if total > mostHeaderBytes {
-		return nil, &core.TooLargeError{Limit: "Service Bus's limit of all properties", Max: mostHeaderBytes, Size: total}
+	if total > maxHeaderBytes {
+		return nil, &core.TooLargeError{Limit: "Service Bus's limit of all properties", Max: maxHeaderBytes, Size: total}
 	}
 	return properties, nil
 }
@@ -130,8 +130,8 @@ func ApplicationProperties(h core.Headers) (map[string]any, error) {
 func (c *Codec) Scheduled(delay time.Duration) time.Time {
 	const differs = time.Second
 	at := time.Now().Add(delay)
-	if ahead := c.Clock.Ahead(); ahead < -differs || ahead > differs {
-		at = at.Add(ahead + differs/4) // the estimate is too small by the latency of an answer
+	if offset := c.Clock.Ahead(); offset < -differs || offset > differs {
+		at = at.Add(offset + differs/4) // the estimate is too small by the latency of an answer
 	}
 	return at
 }
@@ -141,9 +141,9 @@ func (c *Codec) Scheduled(delay time.Duration) time.Time {
 // time at which the message expires.
 func expire(m *Outgoing, available time.Time, ttl time.Duration) {
 	ttl = (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
-	const most = math.MaxUint32 * time.Millisecond
-	m.Header.TTL = min(ttl, most)
-	if ttl > most {
+	const limit = math.MaxUint32 * time.Millisecond
+	m.Header.TTL = min(ttl, limit)
+	if ttl > limit {
 		created := available.UTC()
 		expires := created.Add(ttl)
 		m.Properties.CreationTime, m.Properties.AbsoluteExpiryTime = &created, &expires

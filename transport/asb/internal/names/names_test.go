@@ -33,8 +33,8 @@ func TestQueueAddress(t *testing.T) {
 			t.Errorf("the address of %q is %q, %v; want %q", queue, got, err, want)
 		}
 		if err == nil {
-			if again, err := namespace.QueueAddress(got); again != got || err != nil {
-				t.Errorf("the address of the address %q is %q, %v", got, again, err)
+			if second, err := namespace.QueueAddress(got); second != got || err != nil {
+				t.Errorf("the address of the address %q is %q, %v", got, second, err)
 			}
 		}
 	}

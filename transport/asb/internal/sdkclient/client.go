@@ -118,18 +118,18 @@ func (c *Client) Do(ctx context.Context, name string, ask func() error) error {
 }
 
 // Call is Do for a call that returns a value. If Do returns a *stuckError, and the SDK
-// returns a value after all, takeLate gets it, unless takeLate is nil.
-func Call[T any](ctx context.Context, c *Client, name string, ask func() (T, error), takeLate func(T)) (value T, err error) {
+// returns a value after all, takeAbandoned gets it, unless takeAbandoned is nil.
+func Call[T any](ctx context.Context, c *Client, name string, ask func() (T, error), takeAbandoned func(T)) (value T, err error) {
 	answer := new(T)
 	abandoned, err := c.perform(ctx, name, func() (err error) {
 		*answer, err = ask()
 		return err
 	})
 	if IsStuck(err) {
-		if abandoned != nil && takeLate != nil {
+		if abandoned != nil && takeAbandoned != nil {
 			go func() {
 				if <-abandoned.done == nil {
-					takeLate(*answer)
+					takeAbandoned(*answer)
 				}
 			}()
 		}
@@ -204,15 +204,15 @@ func (t *task) run() {
 	err = t.ask()
 }
 
-// mostIdle is the most goroutines of a client that wait for a task.
-const mostIdle = 256
+// maxIdle is the most goroutines of a client that wait for a task.
+const maxIdle = 256
 
 // work runs a task, and then others: a new goroutine has a small stack, which the SDK's
 // calls outgrow several times.
 func (c *Client) work(t *task) {
 	for {
 		t.run()
-		if c.idle.Add(1) > mostIdle {
+		if c.idle.Add(1) > maxIdle {
 			c.idle.Add(-1)
 			return
 		}

@@ -37,10 +37,10 @@ func TestCall_IsGivenUpAfterItsContext(t *testing.T) {
 		replaced := 0
 		c := newTestClient(func(*Client) { replaced++ })
 		defer close(c.ended)
-		answer, late := make(chan int), make(chan int, 1)
+		answer, abandoned := make(chan int), make(chan int, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := Call(ctx, c, "ask", func() (int, error) { return <-answer, nil }, func(n int) { late <- n })
+		_, err := Call(ctx, c, "ask", func() (int, error) { return <-answer, nil }, func(n int) { abandoned <- n })
 		if !IsStuck(err) || WasNotMade(err) || !errors.Is(err, context.Canceled) || !c.Stuck() || replaced != 1 {
 			t.Errorf("the error is %v; stuck: %v, replaced %d times", err, c.Stuck(), replaced)
 		}
@@ -48,7 +48,7 @@ func TestCall_IsGivenUpAfterItsContext(t *testing.T) {
 			t.Errorf("the next call returned %v", err)
 		}
 		answer <- 7
-		if got := <-late; got != 7 {
+		if got := <-abandoned; got != 7 {
 			t.Errorf("the late answer is %d", got)
 		}
 	})

@@ -26,23 +26,23 @@ const afterFirst = 2 * time.Millisecond
 
 // Source is the source of messages. The SDK's Receiver and SessionReceiver implement it.
 type Source interface {
-	ReceiveMessages(ctx context.Context, most int, options *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+	ReceiveMessages(ctx context.Context, limit int, options *azservicebus.ReceiveMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 }
 
 // Fetch receives messages. It returns an *UnreadableError if the SDK panics. If it returns
-// a *stuckError, takeLate gets the messages that arrive after all.
-func Fetch(ctx context.Context, c *Client, from Source, most int, takeLate func([]*azservicebus.ReceivedMessage)) ([]*azservicebus.ReceivedMessage, error) {
-	return Call(ctx, c, "receive", func() ([]*azservicebus.ReceivedMessage, error) { return FetchNow(ctx, from, most) }, takeLate)
+// a *stuckError, takeAbandoned gets the messages that arrive after all.
+func Fetch(ctx context.Context, c *Client, from Source, limit int, takeAbandoned func([]*azservicebus.ReceivedMessage)) ([]*azservicebus.ReceivedMessage, error) {
+	return Call(ctx, c, "receive", func() ([]*azservicebus.ReceivedMessage, error) { return FetchNow(ctx, from, limit) }, takeAbandoned)
 }
 
 // FetchNow is Fetch within a call of the SDK.
-func FetchNow(ctx context.Context, from Source, most int) (messages []*azservicebus.ReceivedMessage, err error) {
+func FetchNow(ctx context.Context, from Source, limit int) (messages []*azservicebus.ReceivedMessage, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			messages, err = nil, &UnreadableError{reason}
 		}
 	}()
-	return from.ReceiveMessages(ctx, most, &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: afterFirst})
+	return from.ReceiveMessages(ctx, limit, &azservicebus.ReceiveMessagesOptions{TimeAfterFirstMessage: afterFirst})
 }
 
 // Peek opens the link of the SDK's receiver, and requests an answer on it.
@@ -75,12 +75,12 @@ func PeekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
 // Browser shows messages without taking them. The SDK's Receiver and SessionReceiver
 // implement it.
 type Browser interface {
-	PeekMessages(ctx context.Context, most int, options *azservicebus.PeekMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
+	PeekMessages(ctx context.Context, limit int, options *azservicebus.PeekMessagesOptions) ([]*azservicebus.ReceivedMessage, error)
 }
 
-// mostBrowsed is how many messages HasActive looks at: there may be scheduled and deferred
+// maxBrowsed is how many messages HasActive looks at: there may be scheduled and deferred
 // ones before an active one.
-const mostBrowsed = 32
+const maxBrowsed = 32
 
 // HasActive reports whether the queue, or the session, has a message that it could
 // deliver. Messages that the service has sent before its answer have arrived before it.
@@ -91,7 +91,7 @@ func HasActive(ctx context.Context, c *Client, from Browser) (has bool, err erro
 				has = true // a message that cannot be read is one too
 			}
 		}()
-		messages, err := from.PeekMessages(ctx, mostBrowsed, &azservicebus.PeekMessagesOptions{FromSequenceNumber: new(int64)})
+		messages, err := from.PeekMessages(ctx, maxBrowsed, &azservicebus.PeekMessagesOptions{FromSequenceNumber: new(int64)})
 		has = slices.ContainsFunc(messages, func(m *azservicebus.ReceivedMessage) bool { return m.State == azservicebus.MessageStateActive })
 		return err
 	})

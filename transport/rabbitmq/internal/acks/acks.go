@@ -81,8 +81,8 @@ type Batch struct {
 	Single   []uint64
 }
 
-// mostFlushThreshold is the largest number of acknowledgements that wait for others.
-const mostFlushThreshold = 50
+// maxFlushThreshold is the largest number of acknowledgements that wait for others.
+const maxFlushThreshold = 50
 
 // New returns a Batcher that lets no acknowledgement wait, until [Batcher.SetMaxInFlight].
 func New() *Batcher {
@@ -100,7 +100,7 @@ func (a *Batcher) Stop() { a.stopOnce.Do(func() { close(a.Stopped) }) }
 // SetMaxInFlight follows a change of MaxInFlight: the broker counts deliveries whose
 // acknowledgement is not written, and sends that many fewer.
 func (a *Batcher) SetMaxInFlight(maxInFlight int) {
-	a.flushThreshold = max(1, min(mostFlushThreshold, maxInFlight/4))
+	a.flushThreshold = max(1, min(maxFlushThreshold, maxInFlight/4))
 }
 
 // Add enters a tag. The broker numbers tags from 1 in the order of sending.

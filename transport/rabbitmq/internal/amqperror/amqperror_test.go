@@ -54,8 +54,8 @@ func TestExplain(t *testing.T) {
 	if !errors.Is(err, core.ErrQueueNotFound) || !strings.Contains(err.Error(), "Provision") {
 		t.Errorf("a missing queue is %v", err)
 	}
-	if again := Explain(err); again.Error() != err.Error() {
-		t.Errorf("explained again it is %v", again)
+	if second := Explain(err); second.Error() != err.Error() {
+		t.Errorf("explained again it is %v", second)
 	}
 	if err := Explain(server(amqp.AccessRefused, "ACCESS_REFUSED - access to queue 'q' refused")); !strings.Contains(err.Error(), "rabbitmqctl set_permissions") {
 		t.Errorf("a missing right is %v", err)

@@ -40,12 +40,12 @@ type storedCopy struct {
 	acknowledged <-chan struct{} // nil: none was acknowledged; closed when the channel of the acknowledgement is lost
 }
 
-// least is the minimum number of names kept: several times the number of settled messages
+// limit is the minimum number of names kept: several times the number of settled messages
 // that the engine remembers.
-const least = 4000
+const limit = 4000
 
 func newLog() *Log {
-	return &Log{capacity: least, copies: transport.NewCache[string, *storedCopy](least)}
+	return &Log{capacity: limit, copies: transport.NewCache[string, *storedCopy](limit)}
 }
 
 // Logs are the logs of a transport, one for each queue. It is safe for concurrent use.
@@ -73,7 +73,7 @@ func (l *Logs) For(queue string) *Log {
 func (l *Log) Resize(maxInFlight int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.capacity = max(l.capacity, least+4*maxInFlight)
+	l.capacity = max(l.capacity, limit+4*maxInFlight)
 	l.copies.Resize(l.capacity)
 }
 

@@ -16,20 +16,20 @@ func TestLog(t *testing.T) {
 		lose        bool // the channel instead
 		trusted     bool
 	}
-	first, again := func(body string, trusted bool) step { return step{body: body, trusted: trusted} }, func(body string, trusted bool) step {
+	first, second := func(body string, trusted bool) step { return step{body: body, trusted: trusted} }, func(body string, trusted bool) step {
 		return step{body: body, redelivered: true, trusted: trusted}
 	}
 	acknowledge, lose := step{acknowledge: true}, step{lose: true}
 	for name, steps := range map[string][]step{
-		"a failed attempt":                        {first("a", true), again("a", true), again("a", true)},
-		"first delivered elsewhere":               {again("a", true), again("a", true)},
-		"a lost acknowledgement":                  {first("a", true), acknowledge, lose, again("a", true), acknowledge, lose, again("a", true)},
-		"a lost delivery":                         {first("a", true), lose, again("a", true)},
-		"another message":                         {first("a", true), first("b", false), again("b", false), again("a", false)},
-		"the same message once more":              {first("a", true), first("a", false), again("a", false)},
-		"once more when it was acknowledged":      {first("a", true), acknowledge, first("a", false), again("a", false)},
-		"another one, first delivered elsewhere":  {first("a", true), acknowledge, lose, again("b", false)},
-		"the same one, first delivered elsewhere": {first("a", true), acknowledge, again("a", false), lose, again("a", false)},
+		"a failed attempt":                        {first("a", true), second("a", true), second("a", true)},
+		"first delivered elsewhere":               {second("a", true), second("a", true)},
+		"a lost acknowledgement":                  {first("a", true), acknowledge, lose, second("a", true), acknowledge, lose, second("a", true)},
+		"a lost delivery":                         {first("a", true), lose, second("a", true)},
+		"another message":                         {first("a", true), first("b", false), second("b", false), second("a", false)},
+		"the same message once more":              {first("a", true), first("a", false), second("a", false)},
+		"once more when it was acknowledged":      {first("a", true), acknowledge, first("a", false), second("a", false)},
+		"another one, first delivered elsewhere":  {first("a", true), acknowledge, lose, second("b", false)},
+		"the same one, first delivered elsewhere": {first("a", true), acknowledge, second("a", false), lose, second("a", false)},
 	} {
 		l, over := newLog(), make(chan struct{})
 		for i, s := range steps {
@@ -53,10 +53,10 @@ func TestLog_Size(t *testing.T) {
 	l := newLog()
 	l.Resize(1000)
 	l.Resize(1)
-	for i := range 3 * least {
+	for i := range 3 * limit {
 		l.Delivered(&core.Incoming{NativeID: strconv.Itoa(i)}, false)
 	}
-	if n := l.copies.Len(); n != least+4*1000 {
+	if n := l.copies.Len(); n != limit+4*1000 {
 		t.Errorf("it holds %d names", n)
 	}
 }

@@ -45,8 +45,8 @@ const (
 var ErrNoExchange = errors.New("the queue has no exchange of its name")
 
 const (
-	// most is how many declarations are remembered.
-	most = 10_000
+	// limit is how many declarations are remembered.
+	limit = 10_000
 
 	// absenceTTL is how long a queue is assumed to have no exchange.
 	absenceTTL = time.Second
@@ -70,7 +70,7 @@ func New(life *transport.Lifecycle) *Cache {
 func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.entries = transport.NewCache[Part, *declaration](most) // it has no declarations in progress
+	c.entries = transport.NewCache[Part, *declaration](limit) // it has no declarations in progress
 }
 
 // Ensure declares a part that is not remembered, within timeout, and remembers it for ttl,

@@ -130,13 +130,13 @@ func TestCache_ForgottenDuringDeclaration(t *testing.T) {
 func TestCache_IsBounded(t *testing.T) {
 	t.Parallel()
 	c := newCache(t)
-	for i := range most + 10 {
+	for i := range limit + 10 {
 		if err := c.Ensure(t.Context(), Part{Topic, fmt.Sprint(i)}, 0, time.Minute, func(context.Context) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := c.entries.Len(); n > most {
-		t.Errorf("%d are remembered, want %d at most", n, most)
+	if n := c.entries.Len(); n > limit {
+		t.Errorf("%d are remembered, want %d at most", n, limit)
 	}
 }
 

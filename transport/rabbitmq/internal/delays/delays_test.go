@@ -96,7 +96,7 @@ func TestDelayRoutes_AddUp(t *testing.T) {
 			t.Errorf("%d s to %q: it waits for %d s in %d queues", want, queue, waits, queues)
 		}
 		if beginning := delays.Level(delays.Levels - 1); exchange != beginning {
-			if waits, _ := travel(t, beginning, key); waits != want { // as whoever publishes to the first level
+			if waits, _ := travel(t, beginning, key); waits != want { // as a publisher to the first level does
 				t.Errorf("%d s to %q: from the first level it waits for %d s", want, queue, waits)
 			}
 		}

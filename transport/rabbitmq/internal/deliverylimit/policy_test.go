@@ -8,7 +8,7 @@ import (
 
 func TestOperatorPolicy(t *testing.T) {
 	t.Parallel()
-	of := func(name, pattern, applyTo string, priority int, definition string) *Policy {
+	newPolicy := func(name, pattern, applyTo string, priority int, definition string) *Policy {
 		p := &Policy{Name: name, Pattern: pattern, ApplyTo: applyTo, Priority: priority}
 		if err := json.Unmarshal([]byte(definition), &p.Definition); err != nil {
 			t.Fatal(err)
@@ -16,15 +16,15 @@ func TestOperatorPolicy(t *testing.T) {
 		return p
 	}
 	all := map[string]*Policy{
-		"everything":  of("everything", ".*", "all", 0, `{"delivery-limit":50}`),
-		"queues":      of("queues", "^bill", "queues", 1, `{"max-length":50}`),
-		"quorum":      of("quorum", "^bill", "quorum_queues", 2, `{"delivery-limit":40}`),
-		"quorum too":  of("quorum too", "ing$", "quorum_queues", 2, `{"delivery-limit":30}`),
-		"classic":     of("classic", ".*", "classic_queues", 9, `{"max-length":50}`),
-		"exchanges":   of("exchanges", ".*", "exchanges", 9, `{}`),
-		"others":      of("others", "^sales", "queues", 9, `{"delivery-limit":1}`),
-		"unknown":     of("unknown", "^bil(?=ling)", "queues", 3, `{"delivery-limit":2}`), // Go has no such pattern
-		"of no limit": of("of no limit", "^bill", "queues", 2, `{}`),
+		"everything":  newPolicy("everything", ".*", "all", 0, `{"delivery-limit":50}`),
+		"queues":      newPolicy("queues", "^bill", "queues", 1, `{"max-length":50}`),
+		"quorum":      newPolicy("quorum", "^bill", "quorum_queues", 2, `{"delivery-limit":40}`),
+		"quorum too":  newPolicy("quorum too", "ing$", "quorum_queues", 2, `{"delivery-limit":30}`),
+		"classic":     newPolicy("classic", ".*", "classic_queues", 9, `{"max-length":50}`),
+		"exchanges":   newPolicy("exchanges", ".*", "exchanges", 9, `{}`),
+		"others":      newPolicy("others", "^sales", "queues", 9, `{"delivery-limit":1}`),
+		"unknown":     newPolicy("unknown", "^bil(?=ling)", "queues", 3, `{"delivery-limit":2}`), // Go has no such pattern
+		"of no limit": newPolicy("of no limit", "^bill", "queues", 2, `{}`),
 	}
 	for _, c := range []struct {
 		want string

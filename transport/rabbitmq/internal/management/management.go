@@ -30,8 +30,8 @@ const (
 	// timeout bounds one request.
 	timeout = 10 * time.Second
 
-	// mostAnswer bounds the size of an answer.
-	mostAnswer = 16 << 20
+	// maxAnswer bounds the size of an answer.
+	maxAnswer = 16 << 20
 )
 
 // Client asks the API of Config.ManagementURL, which its errors name.
@@ -78,7 +78,7 @@ func (m *Client) Queue(ctx context.Context, vhost, queue string) (*Queue, error)
 		"page":          {"1"},
 		"page_size":     {"10"},
 	}
-	until := time.Now().Add(Lag)
+	deadline := time.Now().Add(Lag)
 	for {
 		var page struct {
 			Items []*Queue `json:"items"`
@@ -90,7 +90,7 @@ func (m *Client) Queue(ctx context.Context, vhost, queue string) (*Queue, error)
 		if at >= 0 {
 			return page.Items[at], nil
 		}
-		if time.Now().After(until) {
+		if time.Now().After(deadline) {
 			return nil, transport.Permanent(fmt.Errorf("the broker has the queue %q, but the management API at %s does not know it: "+
 				"set Config.ManagementURL to that of the same broker", queue, m.base))
 		}
@@ -133,10 +133,10 @@ func (e transientError) Unwrap() error { return e.error }
 
 // get requests something of a virtual host, and retries for Lag while the API itself fails.
 // Any other error explains the mistake in Config.ManagementURL.
-func (m *Client) get(ctx context.Context, into any, query url.Values, what, vhost string) error {
-	for until := time.Now().Add(Lag); ; {
-		err := m.getOnce(ctx, into, query, what, vhost)
-		if _, passes := errors.AsType[transientError](err); !passes || time.Now().After(until) {
+func (m *Client) get(ctx context.Context, into any, query url.Values, object, vhost string) error {
+	for deadline := time.Now().Add(Lag); ; {
+		err := m.getOnce(ctx, into, query, object, vhost)
+		if _, passes := errors.AsType[transientError](err); !passes || time.Now().After(deadline) {
 			return err
 		}
 		if Pause(ctx) != nil {
@@ -163,14 +163,14 @@ func (m *Client) DeletePolicy(ctx context.Context, vhost, name string) error {
 }
 
 // getOnce makes one GET request.
-func (m *Client) getOnce(ctx context.Context, into any, query url.Values, what, vhost string) error {
-	return m.request(ctx, http.MethodGet, nil, into, query, what, vhost)
+func (m *Client) getOnce(ctx context.Context, into any, query url.Values, object, vhost string) error {
+	return m.request(ctx, http.MethodGet, nil, into, query, object, vhost)
 }
 
 // request makes one request about a kind of object in a virtual host, optionally about the
 // one with a name. It decodes the answer to a GET request into into.
-func (m *Client) request(ctx context.Context, method string, body []byte, into any, query url.Values, what, vhost string, name ...string) error {
-	path := []string{"api", what, url.PathEscape(vhost)}
+func (m *Client) request(ctx context.Context, method string, body []byte, into any, query url.Values, object, vhost string, name ...string) error {
+	path := []string{"api", object, url.PathEscape(vhost)}
 	for _, n := range name {
 		path = append(path, url.PathEscape(n))
 	}
@@ -190,7 +190,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, amqperror.OfDial(err, false))
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
-	answer, err := io.ReadAll(io.LimitReader(response.Body, mostAnswer))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("the management API at %s broke off its answer: %w", m.base, err)
 	}
@@ -198,7 +198,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 		return nil
 	}
 	if response.StatusCode != http.StatusOK {
-		return m.statusError(response, answer, what, vhost)
+		return m.statusError(response, answer, object, vhost)
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
 		return transport.Permanent(fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err))
@@ -207,7 +207,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 }
 
 // statusError returns the error for a status other than 200.
-func (m *Client) statusError(response *http.Response, answer []byte, what, vhost string) error {
+func (m *Client) statusError(response *http.Response, answer []byte, object, vhost string) error {
 	var said struct {
 		Reason string `json:"reason"`
 	}
@@ -223,7 +223,7 @@ func (m *Client) statusError(response *http.Response, answer []byte, what, vhost
 		return transport.Permanent(fmt.Errorf("%w: the user %q, or its password, is not the right one, has none of the tags management and monitoring "+
 			"(rabbitmqctl set_user_tags), or has no permissions in the virtual host %q (rabbitmqctl set_permissions; empty ones will do)", err, m.user.Username(), vhost))
 	case code == http.StatusNotFound:
-		return transport.Permanent(fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, what, vhost))
+		return transport.Permanent(fmt.Errorf("%w to /api/%s: it has no virtual host %q, so it is another broker's, or it is no management API", err, object, vhost))
 	case code >= 500, code == http.StatusTooManyRequests:
 		return transientError{err}
 	}

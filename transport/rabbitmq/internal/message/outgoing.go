@@ -77,12 +77,12 @@ const (
 	// deathRoom is the room that a delay level takes in x-death, without the routing key.
 	deathRoom = 192
 
-	// mostHeaders is the largest number of headers of a message. The client library reads
+	// maxHeaders is the largest number of headers of a message. The client library reads
 	// 8,192 of one message and closes the connection on more; the broker adds some.
-	mostHeaders = 8192 - 32
+	maxHeaders = 8192 - 32
 
-	// mostCopyHeaders is the same for a copy without delay (copyRoom).
-	mostCopyHeaders = 8192 - 8
+	// maxCopyHeaders is the same for a copy without delay (copyRoom).
+	maxCopyHeaders = 8192 - 8
 
 	// manyTableHeaders is the size of the largest table that is reused: clearing a larger
 	// table takes longer than making a small one.
@@ -106,12 +106,12 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 		return amqp.Publishing{}, err
 	}
 	h := transport.PackHeaders(out)
-	most := mostHeaders
+	limit := maxHeaders
 	if out.Reason.IsCopy() && out.Delay == 0 {
-		most = mostCopyHeaders
+		limit = maxCopyHeaders
 	}
-	if n := h.Len(); n > most {
-		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, most)
+	if n := h.Len(); n > limit {
+		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, limit)
 	}
 	if out.TimeToBeReceived > 0 && out.Delay > 0 {
 		return amqp.Publishing{}, fmt.Errorf("Delay and TimeToBeReceived are both set: %w", errors.ErrUnsupported)

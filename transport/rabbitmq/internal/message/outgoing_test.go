@@ -151,7 +151,7 @@ func TestOutgoing_Refused(t *testing.T) {
 		"an unknown property":   {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.prioritty": "1"}}, nil, []string{"no property rabbitmq.prioritty", "rabbitmq.priority"}},
 		"a bad delivery mode":   {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "2"}}, nil, []string{"rabbitmq.delivery-mode", `"2"`, "transient"}},
 		"a bad priority":        {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.priority": "256"}}, nil, []string{"rabbitmq.priority", `"256"`, "255"}},
-		"too many headers":      {core.Outgoing{Queue: "q", Headers: many(mostHeaders + 1)}, core.ErrTooLarge, []string{"8161", "8160"}},
+		"too many headers":      {core.Outgoing{Queue: "q", Headers: many(maxHeaders + 1)}, core.ErrTooLarge, []string{"8161", "8160"}},
 		"headers over a frame":  {core.Outgoing{Queue: "q", Headers: large(126 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"many, over a frame":    {core.Outgoing{Queue: "q", Headers: headersOf(8000, "0123456789")}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
 		"late, over a frame":    {core.Outgoing{Queue: "q", Delay: delays.Max, Headers: large(120 << 10)}, core.ErrTooLarge, []string{"MaxHeaderBytes"}},
@@ -172,7 +172,7 @@ func TestOutgoing_Refused(t *testing.T) {
 		}
 	}
 	for name, out := range map[string]core.Outgoing{
-		"as many headers as there may be":     {Queue: "q", Headers: many(mostHeaders)},
+		"as many headers as there may be":     {Queue: "q", Headers: many(maxHeaders)},
 		"a frame nearly full":                 {Queue: "q", Headers: large(120 << 10)},
 		"late, with the most that is claimed": {Queue: strings.Repeat("q", names.MaxQueue), Delay: delays.Max, Headers: large(64<<10 - 1)},
 	} {

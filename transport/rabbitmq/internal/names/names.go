@@ -101,20 +101,20 @@ func TopicKey(topic string) (string, error) {
 
 // check applies the rules common to all names. The broker itself accepts nearly any
 // bytes, but drops line breaks from some names and not from others.
-func check(what, name string, most int) error {
-	kind := what
+func check(entity, name string, limit int) error {
+	kind := entity
 	if kind != "topic" {
 		kind = "queue"
 	}
 	switch {
 	case name == "":
-		return transport.BadName(kind, name, 0, "the name of a %s is empty", what)
-	case len(name) > most:
-		return transport.BadName(kind, name, most, "the name of a %s may have %d bytes, but has %d: %.40q...", what, most, len(name), name)
+		return transport.BadName(kind, name, 0, "the name of a %s is empty", entity)
+	case len(name) > limit:
+		return transport.BadName(kind, name, limit, "the name of a %s may have %d bytes, but has %d: %.40q...", entity, limit, len(name), name)
 	case !utf8.ValidString(name):
-		return transport.BadName(kind, name, 0, "the name of a %s is not UTF-8: %q", what, name)
+		return transport.BadName(kind, name, 0, "the name of a %s is not UTF-8: %q", entity, name)
 	case strings.ContainsFunc(name, unicode.IsControl):
-		return transport.BadName(kind, name, 0, "the name of a %s has a control character: %q", what, name)
+		return transport.BadName(kind, name, 0, "the name of a %s has a control character: %q", entity, name)
 	}
 	return nil
 }

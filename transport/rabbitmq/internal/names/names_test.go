@@ -36,10 +36,10 @@ func TestNames(t *testing.T) {
 		{strings.Repeat("ü", 128), illegal, illegal, illegal},
 	} {
 		for what, check := range map[string]struct {
-			of   func(string) (string, error)
-			want string
+			check func(string) (string, error)
+			want  string
 		}{"queue": {Queue, c.queue}, "topic's exchange": {TopicExchange, c.exchange}, "topic's key": {TopicKey, c.key}} {
-			got, err := check.of(c.name)
+			got, err := check.check(c.name)
 			switch {
 			case check.want == illegal && err == nil:
 				t.Errorf("%.40q is no name of a %s, but %q was returned", c.name, what, got)

@@ -50,8 +50,8 @@ func (c *Conn) Alert() *net.OpError { return c.alert.Load() }
 // payload. Before the negotiation it is DefaultFrameMax.
 func (c *Conn) SetFrameMax(n int) { c.frames.frameMax.Store(int64(n)) }
 
-// mostBuffered is how many bytes are buffered while a connection is corked.
-const mostBuffered = 32 << 10
+// maxBuffered is how many bytes are buffered while a connection is corked.
+const maxBuffered = 32 << 10
 
 // Read implements net.Conn. It does not return headers that the client library refuses.
 func (c *Conn) Read(p []byte) (int, error) { return c.frames.read(rawConn{c}, p) }
@@ -84,12 +84,12 @@ const tlsAlert = 0x15
 func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.buffered)+len(p) > mostBuffered {
+	if len(c.buffered)+len(p) > maxBuffered {
 		if err := c.flushLocked(); err != nil {
 			return 0, err
 		}
 	}
-	if c.corks == 0 || len(p) > mostBuffered {
+	if c.corks == 0 || len(p) > maxBuffered {
 		n, err := c.Conn.Write(p)
 		if err != nil && !c.gotFirstByte.Load() {
 			// A broker that refuses the certificate has sent its alert before it closed the
@@ -105,7 +105,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Cork buffers further writes, up to mostBuffered, until Uncork. Several callers may cork a
+// Cork buffers further writes, up to maxBuffered, until Uncork. Several callers may cork a
 // connection at the same time. A caller must not wait for an answer before it has uncorked
 // it.
 func (c *Conn) Cork() {

@@ -40,9 +40,9 @@ func mustWrite(t *testing.T, w io.Writer, frames ...string) {
 
 func TestConn_CorkedWritesTogether(t *testing.T) {
 	t.Parallel()
-	large := strings.Repeat("x", mostBuffered+1)
-	half := strings.Repeat("h", mostBuffered/2+1)
-	for what, c := range map[string]struct {
+	large := strings.Repeat("x", maxBuffered+1)
+	half := strings.Repeat("h", maxBuffered/2+1)
+	for name, c := range map[string]struct {
 		act  func(c *Conn)
 		want []string
 	}{
@@ -60,7 +60,7 @@ func TestConn_CorkedWritesTogether(t *testing.T) {
 		"too much at once": {func(c *Conn) { c.Cork(); mustWrite(t, c, "a", large, "b"); c.Uncork() }, []string{"a", large, "b"}},
 		"too much in all":  {func(c *Conn) { c.Cork(); mustWrite(t, c, half, half); c.Uncork() }, []string{half, half}},
 	} {
-		t.Run(what, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			r := &recorder{}
 			c.act(NewConn(r))
 			if strings.Join(r.writes, "|") != strings.Join(c.want, "|") {
@@ -84,7 +84,7 @@ func TestConn_FailsOnUncork(t *testing.T) {
 	}
 }
 
-// It loses nothing and keeps each caller's order, whoever holds it.
+// It loses nothing and keeps each caller's order, also while another caller holds it.
 func TestConn_ConcurrentUse(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()

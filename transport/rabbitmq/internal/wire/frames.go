@@ -38,9 +38,9 @@ const (
 	frameExtra = frameHead + 1
 	frameEnd   = 0xCE
 
-	// mostFrame is the size of the largest header frame that is examined. Brokers agree to
+	// maxFrame is the size of the largest header frame that is examined. Brokers agree to
 	// frames of 128 KiB unless they are configured otherwise.
-	mostFrame = 4 << 20
+	maxFrame = 4 << 20
 )
 
 // read reads from a connection as net.Conn.Read does.
@@ -99,7 +99,7 @@ func (f *frameReader) missing() int {
 	if len(f.pending) < frameHead {
 		return frameHead - len(f.pending)
 	}
-	return max(0, int(frameSize(f.pending))-len(f.pending)) // a frame in pending has at most mostFrame bytes
+	return max(0, int(frameSize(f.pending))-len(f.pending)) // a frame in pending has at most maxFrame bytes
 }
 
 func (f *frameReader) limit() int {
@@ -127,7 +127,7 @@ func (f *frameReader) scan(p []byte) int {
 			return at
 		}
 		size := frameSize(frame)
-		if frame[0] == frameHeader && size <= mostFrame {
+		if frame[0] == frameHeader && size <= maxFrame {
 			if uint64(len(frame)) < size || f.mustRewrite(frame[:size]) {
 				return at
 			}

@@ -72,15 +72,15 @@ func TestCheckTable(t *testing.T) {
 	for name, c := range map[string]struct{ table, want string }{
 		"empty":               {"", ""},
 		"every type":          {every(), ""},
-		"32 levels":           {entry1("a", deep(mostDepth)), ""},
-		"33 levels":           {entry1("a", deep(mostDepth+1)), tooDeep},
-		"34 levels":           {entry1("a", deep(mostDepth+2)), tooDeep},
-		"8,192 headers":       {numberedEntries(mostElements), ""},
-		"8,193 headers":       {numberedEntries(mostElements + 1), tooMany},
-		"8,192 in a table":    {entry1("a", withLength('F', numberedEntries(mostElements))), ""},
-		"8,193 in a table":    {entry1("a", withLength('F', numberedEntries(mostElements+1))), tooMany},
-		"8,192 in an array":   {entry1("a", withLength('A', strings.Repeat("V", mostElements))), ""},
-		"8,193 in an array":   {entry1("a", withLength('A', strings.Repeat("V", mostElements+1))), tooMany},
+		"32 levels":           {entry1("a", deep(maxDepth)), ""},
+		"33 levels":           {entry1("a", deep(maxDepth+1)), tooDeep},
+		"34 levels":           {entry1("a", deep(maxDepth+2)), tooDeep},
+		"8,192 headers":       {numberedEntries(maxElements), ""},
+		"8,193 headers":       {numberedEntries(maxElements + 1), tooMany},
+		"8,192 in a table":    {entry1("a", withLength('F', numberedEntries(maxElements))), ""},
+		"8,193 in a table":    {entry1("a", withLength('F', numberedEntries(maxElements+1))), tooMany},
+		"8,192 in an array":   {entry1("a", withLength('A', strings.Repeat("V", maxElements))), ""},
+		"8,193 in an array":   {entry1("a", withLength('A', strings.Repeat("V", maxElements+1))), tooMany},
 		"of an unknown type":  {entry1("a", "?"), notAMQP},
 		"in an array":         {entry1("a", withLength('A', "?")), notAMQP},
 		"a key too short":     {"\x05a", notAMQP},
@@ -161,14 +161,14 @@ func FuzzRewriteHeader(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, table []byte) {
 		frame := []byte(aHeader(string(table)))
-		for _, most := range []int{4096, DefaultFrameMax} {
-			out := rewriteHeader(frame, most)
+		for _, limit := range []int{4096, DefaultFrameMax} {
+			out := rewriteHeader(frame, limit)
 			h, ok := parseHeader(out)
 			if why := checkTable(h.table, 0); !ok || why != "" {
 				t.Errorf("it cannot be decoded: %s", why)
 			}
-			if len(out) > most || frameSize(out) != uint64(len(out)) || out[len(out)-1] != frameEnd {
-				t.Errorf("it has %d bytes, says %d, and may have %d", len(out), frameSize(out), most)
+			if len(out) > limit || frameSize(out) != uint64(len(out)) || out[len(out)-1] != frameEnd {
+				t.Errorf("it has %d bytes, says %d, and may have %d", len(out), frameSize(out), limit)
 			}
 		}
 	})

@@ -19,21 +19,21 @@ import (
 
 // Limits of the client library's decoding of one message.
 const (
-	mostDepth    = 32   // of tables and arrays within each other
-	mostElements = 8192 // of one table or array
+	maxDepth    = 32   // of tables and arrays within each other
+	maxElements = 8192 // of one table or array
 )
 
 const (
-	// mostKeptHeaders is how many headers are kept of a message that has more than the
+	// maxKeptHeaders is how many headers are kept of a message that has more than the
 	// library decodes.
-	mostKeptHeaders = 4000
+	maxKeptHeaders = 4000
 
 	// keptRoom is left free in a frame with replaced headers, for the headers of a failure
 	// and of the transport.
 	keptRoom = 16 << 10
 
-	// mostRendered is the depth to which a nested value is rendered as text.
-	mostRendered = 1000
+	// maxRendered is the depth to which a nested value is rendered as text.
+	maxRendered = 1000
 )
 
 // contentHeader is a content header: the parts of a frame of type frameHeader.
@@ -80,7 +80,7 @@ func parseHeader(frame []byte) (h contentHeader, ok bool) {
 
 // checkTable returns why the client library cannot decode a table, or "".
 func checkTable(p []byte, depth int) (why string) {
-	if depth > mostDepth {
+	if depth > maxDepth {
 		return tooDeep
 	}
 	for n := 0; len(p) > 0; n++ {
@@ -92,7 +92,7 @@ func checkTable(p []byte, depth int) (why string) {
 		switch {
 		case size == 0:
 			return notAMQP
-		case n == mostElements:
+		case n == maxElements:
 			return tooMany
 		}
 		if why := checkNested(p[key:key+size], depth); why != "" {
@@ -116,7 +116,7 @@ func checkNested(field []byte, depth int) (why string) {
 	case 'F':
 		return checkTable(field[5:], depth+1)
 	case 'A':
-		if depth+1 > mostDepth {
+		if depth+1 > maxDepth {
 			return tooDeep
 		}
 		p := field[5:]
@@ -125,7 +125,7 @@ func checkNested(field []byte, depth int) (why string) {
 			switch {
 			case size == 0:
 				return notAMQP
-			case n == mostElements:
+			case n == maxElements:
 				return tooMany
 			}
 			if why := checkNested(p[:size], depth+1); why != "" {
@@ -180,13 +180,13 @@ func fieldSize(p []byte) int {
 // of values. If there are too many, or if the broker has made the frame larger than the
 // negotiated maximum (it adds headers at a redelivery), the last headers are left out and
 // the longest are cut.
-func rewriteHeader(frame []byte, most int) []byte {
+func rewriteHeader(frame []byte, limit int) []byte {
 	h, _ := parseHeader(frame)
 	why := checkTable(h.table, 0)
 	if why == "" {
-		why = fmt.Sprintf("they make a frame of %d bytes, and %d were agreed on", len(frame), most)
+		why = fmt.Sprintf("they make a frame of %d bytes, and %d were agreed on", len(frame), limit)
 	}
-	t := keptTable{room: most - len(h.before) - 4 - len(h.after) - min(keptRoom, most/4)}
+	t := keptTable{room: limit - len(h.before) - 4 - len(h.after) - min(keptRoom, limit/4)}
 	raw := compressTable(h.table)
 	if len(raw) > t.room/2 {
 		raw = ""
@@ -266,7 +266,7 @@ func (t *keptTable) keep(key, field []byte) {
 	}
 	free := t.room - len(key) - len(field)
 	switch {
-	case t.kept == mostKeptHeaders:
+	case t.kept == maxKeptHeaders:
 		t.leftOut++
 		return
 	case free >= 0:
@@ -299,7 +299,7 @@ func longString(text string) []byte {
 // the decoded value, except that a table's keys keep the order of the message.
 func appendRaw(dst, field []byte, depth int) []byte {
 	if field[0] == 'F' || field[0] == 'A' {
-		if depth == mostRendered {
+		if depth == maxRendered {
 			return append(dst, "..."...)
 		}
 		p := field[5:]

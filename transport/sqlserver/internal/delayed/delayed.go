@@ -34,22 +34,22 @@ type Forwarder struct {
 	MoveWait time.Duration
 	Poll     time.Duration // forwardPoll
 
-	mu      sync.Mutex // guards the fields below
-	told    []listener // receivers to tell about messages that cannot be forwarded
-	started bool
-	exists  bool
-	next    time.Time // when the next message of this process is due; zero: there is none
-	late    time.Time // until then a transaction may commit a message that is due already
-	wake    transport.Signal
+	mu         sync.Mutex // guards the fields below
+	told       []listener // receivers to tell about messages that cannot be forwarded
+	started    bool
+	exists     bool
+	next       time.Time // when the next message of this process is due; zero: there is none
+	watchUntil time.Time // until then a transaction may commit a message that is due already
+	wake       transport.Signal
 }
 
 const (
 	forwardBatch = 100
 	// forwardPoll is how often the table is read, for messages of processes that have
 	// died. A process knows its own messages; only the time of a caller's commit it does
-	// not know, so for notify.LongestWatch it reads every latePoll.
+	// not know, so for notify.LongestWatch it reads every watchPoll.
 	forwardPoll = 10 * time.Second
-	latePoll    = time.Second
+	watchPoll   = time.Second
 	// refusedPoll is how often it is read if the server refuses that.
 	refusedPoll = time.Minute
 )
@@ -81,7 +81,7 @@ func (d *Forwarder) Expect(ctx context.Context, delay time.Duration) (due time.T
 	due = now.Add(delay)
 	d.mu.Lock()
 	if delay < notify.LongestWatch && server.CallersTransaction(ctx) != nil {
-		d.late = now.Add(notify.LongestWatch)
+		d.watchUntil = now.Add(notify.LongestWatch)
 	}
 	d.mu.Unlock()
 	d.LookAt(due)
@@ -210,8 +210,8 @@ func (d *Forwarder) forwardAll() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	poll := d.Poll
-	if started.Before(d.late) {
-		poll = latePoll
+	if started.Before(d.watchUntil) {
+		poll = watchPoll
 	}
 	if !ok {
 		return poll
@@ -234,14 +234,14 @@ func (d *Forwarder) failed(err error) time.Duration {
 }
 
 // forward moves up to most due messages to their queues, in one transaction.
-func (d *Forwarder) forward(ctx context.Context, most int) (int, error) {
+func (d *Forwarder) forward(ctx context.Context, limit int) (int, error) {
 	var due []dialect.DelayedRow
 	tx, err := d.server.DB.Begin(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error {
 		var w dialect.DelayedRow
 		err := scan(w.Columns()...)
 		due = append(due, w)
 		return err
-	}, d.Take, most))
+	}, d.Take, limit))
 	if err != nil {
 		return 0, err
 	}
@@ -263,7 +263,7 @@ func (d *Forwarder) forward(ctx context.Context, most int) (int, error) {
 	}
 	if err := tx.Commit(ctx, statements...); err != nil {
 		tx.Rollback(ctx)
-		if most == 1 {
+		if limit == 1 {
 			return 0, &undeliverable{&due[0], err}
 		}
 		return 0, err

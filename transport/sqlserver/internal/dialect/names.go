@@ -14,7 +14,7 @@ func QuoteWith(name, open, end string) string {
 
 // CheckName checks the rules for names of tables that all products share. The name is one of
 // the parts of the name of a queue.
-func CheckName(queue, name string, length, most int, unit string) error {
+func CheckName(queue, name string, length, limit int, unit string) error {
 	bad := func(limit int, format string, args ...any) error {
 		return transport.BadName("queue", queue, limit, "queue %q: "+format, append([]any{queue}, args...)...)
 	}
@@ -25,8 +25,8 @@ func CheckName(queue, name string, length, most int, unit string) error {
 		return bad(0, "the name %q is not UTF-8", name)
 	case strings.ContainsRune(name, 0):
 		return bad(0, "the name %q contains a NUL", name)
-	case length > most:
-		return bad(most, "the name %q has %d %s, but the longest name of a table has %d", name, length, unit, most)
+	case length > limit:
+		return bad(limit, "the name %q has %d %s, but the longest name of a table has %d", name, length, unit, limit)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ const (
 	skipLocked    = ` with (updlock, readpast, rowlock)`
 	seekAvailable = ` with (updlock, readpast, rowlock, forceseek)`
 	seekRows      = ` with (rowlock, forceseek)`
-	onlyLook      = ` with (readpast, readcommittedlock)`
+	peekHint      = ` with (readpast, readcommittedlock)`
 )
 
 // timeOf converts a parameter that is a time.Time to datetime2.
@@ -99,8 +99,8 @@ where m.Claims = s.claims`
 	}
 	// As partial of postgres.
 	const partial = `datalength(inserted.Body) > @p4 or datalength(inserted.Headers) > @p4 or datalength(inserted.LastError) > @p4`
-	whole := func(column, otherwise, value string) string {
-		return `case when datalength(inserted.` + column + `) > @p4 then ` + otherwise + ` else ` + value + ` end`
+	whole := func(column, standard, value string) string {
+		return `case when datalength(inserted.` + column + `) > @p4 then ` + standard + ` else ` + value + ` end`
 	}
 	return &dialect.QueueTexts{
 		Table: t,
@@ -166,10 +166,10 @@ delete from available;`,
 	order by RowVersion
 )
 delete from available;`,
-		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + onlyLook + `
+		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + peekHint + `
 where ` + unleased + `
 order by Due;`,
-		NextForeign: `select top (1) cast(0 as bigint) from ` + t.Quoted + onlyLook + `;`,
+		NextForeign: `select top (1) cast(0 as bigint) from ` + t.Quoted + peekHint + `;`,
 	}
 }
 
@@ -235,7 +235,7 @@ output deleted.RowVersion
 from ` + t.Quoted + ` as m` + seekRows + `
 where m.RowVersion = @p1 and m.Attempts = @p2;`,
 		RemoveQueue: `delete from ` + t.Quoted + ` where Destination = @p1;`,
-		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + onlyLook + `
+		Next: `select top (1) datediff_big(microsecond, sysutcdatetime(), Due) from ` + t.Quoted + peekHint + `
 order by Due;`,
 	}
 }

@@ -276,11 +276,11 @@ func (l *listener) hearFor(conn *pgx.Conn, heard, wanted map[string]*queues.Queu
 // next returns the channel of the next notification, or "" if none arrives for a while,
 // or if the queues to listen for have changed.
 func (l *listener) next(conn *pgx.Conn) (string, error) {
-	until, looks := l.presence.NextLook()
+	nextLook, looks := l.presence.NextLook()
 	if !looks {
-		until = time.Now().Add(aliveEvery)
+		nextLook = time.Now().Add(aliveEvery)
 	}
-	ctx, cancel := context.WithDeadline(l.life, until)
+	ctx, cancel := context.WithDeadline(l.life, nextLook)
 	defer cancel()
 	l.mu.Lock()
 	l.interrupt = cancel

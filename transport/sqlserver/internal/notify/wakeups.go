@@ -24,11 +24,11 @@ type Wakeups struct {
 func NewWakeups() *Wakeups { return &Wakeups{byAddress: map[string][]*Wakeup{}} }
 
 // Add adds a wakeup for a receiver.
-func (all *Wakeups) Add(of *queues.Queue) *Wakeup {
-	b := &Wakeup{queue: of, Signal: transport.NewSignal()}
+func (all *Wakeups) Add(q *queues.Queue) *Wakeup {
+	b := &Wakeup{queue: q, Signal: transport.NewSignal()}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	all.byAddress[of.Table.Address] = append(all.byAddress[of.Table.Address], b)
+	all.byAddress[q.Table.Address] = append(all.byAddress[q.Table.Address], b)
 	return b
 }
 
@@ -45,10 +45,10 @@ func (all *Wakeups) Remove(b *Wakeup) {
 }
 
 // Wake signals the wakeups of a queue.
-func (all *Wakeups) Wake(of *queues.Queue) {
+func (all *Wakeups) Wake(q *queues.Queue) {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
-	for _, b := range all.byAddress[of.Table.Address] {
+	for _, b := range all.byAddress[q.Table.Address] {
 		b.Signal.Notify()
 	}
 }
@@ -68,8 +68,8 @@ func (all *Wakeups) QueuesByAddress() map[string]*queues.Queue {
 	all.mu.RLock()
 	defer all.mu.RUnlock()
 	by := map[string]*queues.Queue{}
-	for address, some := range all.byAddress {
-		by[address] = some[0].queue
+	for address, list := range all.byAddress {
+		by[address] = list[0].queue
 	}
 	return by
 }

@@ -37,7 +37,7 @@ type Tracker struct {
 // caller's context ends. They then get some more time, as the contract requires (C3), and
 // also when the receiver is closed.
 type Operation struct {
-	of       *Tracker
+	tracker  *Tracker
 	caller   context.Context
 	deadline time.Time
 	settles  bool // it ends with the caller's deadline
@@ -56,13 +56,13 @@ var _ context.Context = (*Operation)(nil)
 
 // Begin returns a context for statements that begin now. The caller has to call End.
 func (s *Tracker) Begin(caller context.Context) *Operation {
-	return s.begin(&Operation{of: s, caller: caller})
+	return s.begin(&Operation{tracker: s, caller: caller})
 }
 
 // BeginSettlement is Begin for the statements of a settlement, which end when the deadline of
 // the caller's context passes, soon after it.
 func (s *Tracker) BeginSettlement(caller context.Context) *Operation {
-	return s.begin(&Operation{of: s, caller: caller, settles: true})
+	return s.begin(&Operation{tracker: s, caller: caller, settles: true})
 }
 
 func (s *Tracker) begin(o *Operation) *Operation {
@@ -98,8 +98,8 @@ func (s *Tracker) Close() {
 
 // End is called when the statements have ended.
 func (o *Operation) End() {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	o.cancel(context.Canceled)
 	if o.next != nil {
 		o.next.last = o.last
@@ -107,7 +107,7 @@ func (o *Operation) End() {
 	if o.last != nil {
 		o.last.next = o.next
 	} else {
-		o.of.first = o.next
+		o.tracker.first = o.next
 	}
 }
 
@@ -139,8 +139,8 @@ func (s *Tracker) watch() {
 
 // Extend postpones the deadline by d.
 func (o *Operation) Extend(d time.Duration) {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	o.deadline = o.deadline.Add(d)
 }
 
@@ -162,15 +162,15 @@ func (o *Operation) cancel(why error) {
 // WasCut reports whether the operation was cancelled before its deadline: its caller no
 // longer waits, or the receiver or the transport is closed.
 func (o *Operation) WasCut() bool {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	return o.err != nil && time.Now().Before(o.deadline)
 }
 
 // Deadline implements context.Context.
 func (o *Operation) Deadline() (time.Time, bool) {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	return o.deadline, true
 }
 
@@ -179,8 +179,8 @@ func (o *Operation) Done() <-chan struct{} { return o.done }
 
 // Err implements context.Context.
 func (o *Operation) Err() error {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	return o.err
 }
 
@@ -189,8 +189,8 @@ func (o *Operation) Value(key any) any { return o.caller.Value(key) }
 
 // AfterFunc is for context.AfterFunc, which then needs no goroutine to wait for the end.
 func (o *Operation) AfterFunc(f func()) (stop func() bool) {
-	o.of.mu.Lock()
-	defer o.of.mu.Unlock()
+	o.tracker.mu.Lock()
+	defer o.tracker.mu.Unlock()
 	if o.err != nil {
 		go f()
 		return func() bool { return false }
@@ -198,8 +198,8 @@ func (o *Operation) AfterFunc(f func()) (stop func() bool) {
 	c := &callback{f}
 	o.callbacks = append(o.callbacks, c)
 	return func() bool {
-		o.of.mu.Lock()
-		defer o.of.mu.Unlock()
+		o.tracker.mu.Lock()
+		defer o.tracker.mu.Unlock()
 		waits := c.f != nil
 		c.f = nil
 		return waits

@@ -23,7 +23,7 @@ func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 		into, columns, values := rows.to.Table.Quoted, "id, headers, body", ownID+", h, b"
 		types := []string{"bigint[]", "text[]", "bytea[]"}
 		names := "of, h, b"
-		added := []any{rows.of, headers, bodies}
+		added := []any{rows.handledSeqs, headers, bodies}
 		column := func(kind, name string, values any) {
 			types, names, added = append(types, kind), names+", "+name, append(added, values)
 		}
@@ -70,10 +70,10 @@ type Sent struct {
 
 // rowsOfMany are the rows for one table that several messages' handlers sent.
 type rowsOfMany struct {
-	to       *dialect.QueueTexts
-	waits    bool
-	of       []int64 // the seq of the message whose handler sent it
-	messages []dialect.NewRow
+	to          *dialect.QueueTexts
+	waits       bool
+	handledSeqs []int64 // the seq of the message whose handler sent it
+	messages    []dialect.NewRow
 }
 
 // sentRows groups the rows by table. The order of the tables is always the same, so that
@@ -87,7 +87,7 @@ func sentRows(sends []Sent) (all []*rowsOfMany) {
 			all = append(all, &rowsOfMany{to: s.To, waits: s.Waits})
 		}
 		for range s.Messages {
-			all[i].of = append(all[i].of, s.Of)
+			all[i].handledSeqs = append(all[i].handledSeqs, s.Of)
 		}
 		all[i].messages = append(all[i].messages, s.Messages...)
 	}

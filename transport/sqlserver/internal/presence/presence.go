@@ -41,18 +41,18 @@ type Presence struct {
 
 	// The fields below belong to the goroutine with the session.
 
-	attached  bool
-	again     bool                // there was a session before
-	mine      []int32             // numbers that leases of this process may have; new leases get the last one
-	left      []int32             // those of mine that an earlier session still has: the server has not noticed its end
-	away      map[int64]time.Time // by number of a process: when it disappeared; zero: it is connected
-	release   bool                // there may be leases to release
-	notBefore time.Time           // earliest time to release them
-	next      time.Time           // time of the next look
+	attached    bool
+	reconnected bool                // there was a session before
+	mine        []int32             // numbers that leases of this process may have; new leases get the last one
+	left        []int32             // those of mine that an earlier session still has: the server has not noticed its end
+	disappeared map[int64]time.Time // by number of a process: when it disappeared; zero: it is connected
+	release     bool                // there may be leases to release
+	notBefore   time.Time           // earliest time to release them
+	next        time.Time           // time of the next look
 }
 
 const (
-	mostNumbers = 1<<16 - 1
+	maxNumbers = 1<<16 - 1
 
 	// lookEvery is the interval at which the numbers of other processes are read, and
 	// lookGap the time until the next look after a number has disappeared: if it is
@@ -153,7 +153,7 @@ func (p *Presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	for len(left) == len(p.mine) { // none of our numbers could be locked, or there is none yet
-		n := 1 + rand.Int32N(mostNumbers)
+		n := 1 + rand.Int32N(maxNumbers)
 		ok, err := p.take(ctx, conn, n)
 		if err != nil {
 			return err
@@ -168,13 +168,13 @@ func (p *Presence) getNumber(ctx context.Context, conn *pgx.Conn) error {
 			p.number.Store(n)
 		}
 	}
-	p.away, p.release, p.next = map[int64]time.Time{}, true, began
+	p.disappeared, p.release, p.next = map[int64]time.Time{}, true, began
 	gap := max(lookGap, reconnectGap-started)
-	if p.again {
+	if p.reconnected {
 		gap = reconnectGap
 	}
 	p.notBefore = began.Add(gap)
-	p.attached, p.again = true, true
+	p.attached, p.reconnected = true, true
 	return nil
 }
 
@@ -231,7 +231,7 @@ func (p *Presence) pause() time.Duration {
 	if p.release {
 		pause = max(lookGap, time.Until(p.notBefore))
 	}
-	for _, since := range p.away {
+	for _, since := range p.disappeared {
 		if !since.IsZero() {
 			pause = min(pause, lookGap)
 		}
@@ -256,18 +256,18 @@ func (p *Presence) see(ctx context.Context, conn *pgx.Conn) error {
 		return ErrReadOnly
 	}
 	now := time.Now()
-	for n, since := range p.away {
+	for n, since := range p.disappeared {
 		switch {
 		case slices.Contains(there, n):
 		case since.IsZero():
-			p.away[n] = now
+			p.disappeared[n] = now
 		case now.Sub(since) >= lookGap:
-			delete(p.away, n)
+			delete(p.disappeared, n)
 			p.release = true
 		}
 	}
 	for _, n := range there {
-		p.away[n] = time.Time{}
+		p.disappeared[n] = time.Time{}
 	}
 	return nil
 }
@@ -275,8 +275,8 @@ func (p *Presence) see(ctx context.Context, conn *pgx.Conn) error {
 // releaseLeases releases messages of this process's queues that are leased by processes
 // which have disappeared.
 func (p *Presence) releaseLeases(ctx context.Context, conn *pgx.Conn) error {
-	living := make([]int64, 0, len(p.away))
-	for n := range p.away {
+	living := make([]int64, 0, len(p.disappeared))
+	for n := range p.disappeared {
 		living = append(living, n)
 	}
 	var failed error

@@ -15,8 +15,8 @@ func TestPause_IsShorterWhileSomethingIsExpected(t *testing.T) {
 			want time.Duration
 		}{
 			"nothing":                         {&Presence{}, lookEvery},
-			"all processes connected":         {&Presence{away: map[int64]time.Time{1: {}}}, lookEvery},
-			"a process disappeared":           {&Presence{away: map[int64]time.Time{1: {}, 2: now}}, lookGap},
+			"all processes connected":         {&Presence{disappeared: map[int64]time.Time{1: {}}}, lookEvery},
+			"a process disappeared":           {&Presence{disappeared: map[int64]time.Time{1: {}, 2: now}}, lookGap},
 			"leases to release now":           {&Presence{release: true, notBefore: now.Add(-time.Second)}, lookGap},
 			"leases to release soon":          {&Presence{release: true, notBefore: now.Add(700 * time.Millisecond)}, 700 * time.Millisecond},
 			"leases to release later":         {&Presence{release: true, notBefore: now.Add(time.Minute)}, lookEvery},

@@ -76,9 +76,9 @@ func NewCache(d dialect.Dialect, in dialect.Location) *Cache {
 	return &Cache{dialect: d, in: in, by: map[string]*Queue{}}
 }
 
-// most is the size of the cache. Reply addresses come from outside, so there must be a
+// limit is the size of the cache. Reply addresses come from outside, so there must be a
 // limit; when it is reached, the cache is emptied.
-const most = 10_000
+const limit = 10_000
 
 // Get returns the queue of a name or an address.
 func (all *Cache) Get(name string) (*Queue, error) {
@@ -94,7 +94,7 @@ func (all *Cache) Get(name string) (*Queue, error) {
 	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if len(all.by) >= most {
+	if len(all.by) >= limit {
 		all.by = map[string]*Queue{}
 	}
 	q = all.by[t.Address] // one queue for all its names

@@ -84,9 +84,9 @@ func TestChannelOf_IsStable(t *testing.T) {
 
 func TestAppendMissing_ComparesAddresses(t *testing.T) {
 	t.Parallel()
-	cache, later := newCache(), newCache() // as if it had been emptied
+	cache, emptied := newCache(), newCache() // as if it had been emptied
 	orders, billing := get(t, cache, "orders"), get(t, cache, "billing")
-	list := queues.AppendMissing([]*queues.Queue{orders}, billing, get(t, later, `"public"."orders"`), billing)
+	list := queues.AppendMissing([]*queues.Queue{orders}, billing, get(t, emptied, `"public"."orders"`), billing)
 	if len(list) != 2 || list[0] != orders || list[1] != billing {
 		t.Errorf("the list is %v, want orders and billing", list)
 	}

@@ -13,28 +13,28 @@ import (
 // only: an endpoint whose Complete got no answer learns by it that it has handled the
 // message (R28). returned is safe for concurrent use.
 type Returned struct {
-	some atomic.Bool // set by the first message, so that the usual case takes no lock
-	ids  *transport.Cache[string, struct{}]
+	nonEmpty atomic.Bool // set by the first message, so that the usual case takes no lock
+	ids      *transport.Cache[string, struct{}]
 }
 
-// mostReturned limits them. The oldest are forgotten; their messages may be handled
+// maxReturned limits them. The oldest are forgotten; their messages may be handled
 // again.
-const mostReturned = 10_000
+const maxReturned = 10_000
 
 // NewReturned returns an empty log.
 func NewReturned() *Returned {
-	return &Returned{ids: transport.NewCache[string, struct{}](mostReturned)}
+	return &Returned{ids: transport.NewCache[string, struct{}](maxReturned)}
 }
 
 // Add records a message that is given back.
 func (r *Returned) Add(id string) {
 	r.ids.Put(id, struct{}{})
-	r.some.Store(true)
+	r.nonEmpty.Store(true)
 }
 
 // Has reports whether a message was given back.
 func (r *Returned) Has(id string) bool {
-	if !r.some.Load() {
+	if !r.nonEmpty.Load() {
 		return false
 	}
 	_, ok := r.ids.Get(id)
@@ -43,7 +43,7 @@ func (r *Returned) Has(id string) bool {
 
 // Forget deletes a message that is gone.
 func (r *Returned) Forget(id string) {
-	if r.some.Load() {
+	if r.nonEmpty.Load() {
 		r.ids.Delete(id)
 	}
 }

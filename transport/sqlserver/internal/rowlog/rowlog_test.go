@@ -10,9 +10,9 @@ func TestUncounted(t *testing.T) {
 	t.Parallel()
 	u := NewUncounted()
 	row := &dialect.Row{Seq: 7, Claims: 1, LastError: "bad"}
-	want := func(of *dialect.Row, n int, text string) {
+	want := func(row *dialect.Row, n int, text string) {
 		t.Helper()
-		if got, last := u.Of(of); got != n || last != text {
+		if got, last := u.Of(row); got != n || last != text {
 			t.Errorf("%d failures, the last %q, want %d and %q", got, last, n, text)
 		}
 	}

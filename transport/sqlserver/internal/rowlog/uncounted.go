@@ -13,9 +13,9 @@ import (
 // receiver has had the row, it has other claims, and its entry here is void. Uncounted is
 // safe for concurrent use.
 type Uncounted struct {
-	some atomic.Bool // set by the first miss, so that the usual case takes no lock
-	mu   sync.Mutex  // held from reading an entry until it is changed
-	rows *transport.Cache[int64, failure]
+	nonEmpty atomic.Bool // set by the first miss, so that the usual case takes no lock
+	mu       sync.Mutex  // held from reading an entry until it is changed
+	rows     *transport.Cache[int64, failure]
 }
 
 type failure struct {
@@ -23,18 +23,18 @@ type failure struct {
 	lastError        string
 }
 
-// mostUncounted limits them. Rows that are given back keep their place in the queue, so
+// maxUncounted limits them. Rows that are given back keep their place in the queue, so
 // that a receiver alternates between no more rows than it may hold.
-const mostUncounted = 10_000
+const maxUncounted = 10_000
 
 // NewUncounted returns an empty log.
 func NewUncounted() *Uncounted {
-	return &Uncounted{rows: transport.NewCache[int64, failure](mostUncounted)}
+	return &Uncounted{rows: transport.NewCache[int64, failure](maxUncounted)}
 }
 
 // Add counts one more failure of a row.
 func (m *Uncounted) Add(row *dialect.Row) {
-	m.some.Store(true)
+	m.nonEmpty.Store(true)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before, _ := m.rows.Get(row.Seq)
@@ -47,7 +47,7 @@ func (m *Uncounted) Add(row *dialect.Row) {
 // Of returns the number of failures that the row's table has not counted, and the last
 // error.
 func (m *Uncounted) Of(row *dialect.Row) (failures int, lastError string) {
-	if !m.some.Load() {
+	if !m.nonEmpty.Load() {
 		return 0, ""
 	}
 	m.mu.Lock()
@@ -61,7 +61,7 @@ func (m *Uncounted) Of(row *dialect.Row) (failures int, lastError string) {
 
 // Set corrects the number of failures. For a row that is gone it is 0.
 func (m *Uncounted) Set(row *dialect.Row, failures int) {
-	if !m.some.Load() {
+	if !m.nonEmpty.Load() {
 		return
 	}
 	m.mu.Lock()

@@ -78,16 +78,16 @@ func (srv *Server) Reach(ctx context.Context) error {
 	return srv.Read(ctx, sqlexec.Command("select 1"))
 }
 
-// farAway is longer than any wait before the next poll.
-const farAway = 24 * time.Hour
+// maxWait is longer than any wait before the next poll.
+const maxWait = 24 * time.Hour
 
-// NextDue asks a table for the time until its next message is due. some is false if it has
+// NextDue asks a table for the time until its next message is due. found is false if it has
 // none.
-func (srv *Server) NextDue(ctx context.Context, text string) (wait time.Duration, some bool, err error) {
+func (srv *Server) NextDue(ctx context.Context, text string) (wait time.Duration, found bool, err error) {
 	var next *int64
 	err = srv.Read(ctx, sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&next) }, text))
 	if err != nil || next == nil {
 		return 0, false, err
 	}
-	return time.Duration(min(*next, farAway.Microseconds())) * time.Microsecond, true, nil
+	return time.Duration(min(*next, maxWait.Microseconds())) * time.Microsecond, true, nil
 }

@@ -59,9 +59,9 @@ func (srv *Server) look(ctx context.Context, q *queues.Queue) (foreign bool, has
 // Columns returns the columns of a table by their names, or none if it does not exist. It
 // reads in the caller's transaction, if there is one: a wait for another connection could
 // wait for the caller itself, which holds one.
-func (srv *Server) Columns(ctx context.Context, of dialect.Table) (map[string]string, error) {
+func (srv *Server) Columns(ctx context.Context, table dialect.Table) (map[string]string, error) {
 	has := map[string]string{}
-	s := srv.Dialect.Columns(of)
+	s := srv.Dialect.Columns(table)
 	s.Row = func(scan sqlexec.Scanner) error {
 		var c dialect.Column
 		err := scan(&c.Name, &c.Kind)
@@ -75,21 +75,21 @@ func (srv *Server) Columns(ctx context.Context, of dialect.Table) (map[string]st
 }
 
 // queues.Kind distinguishes the two kinds of tables, and reports missing columns.
-func (srv *Server) tableKind(of dialect.Table, has map[string]string) (foreign bool, err error) {
+func (srv *Server) tableKind(table dialect.Table, has map[string]string) (foreign bool, err error) {
 	known := map[string]bool{}
-	for _, c := range srv.Dialect.Wanted(of, true) {
+	for _, c := range srv.Dialect.Wanted(table, true) {
 		known[c.Name] = true
 	}
 	foreign = true
-	for _, c := range srv.Dialect.Wanted(of, false) {
+	for _, c := range srv.Dialect.Wanted(table, false) {
 		if _, ok := has[c.Name]; ok && !known[c.Name] {
 			foreign = false // it has a column that NServiceBus's tables lack
 		}
 	}
 	var errs []error
-	for _, c := range srv.Dialect.Wanted(of, foreign) {
+	for _, c := range srv.Dialect.Wanted(table, foreign) {
 		if _, ok := has[c.Name]; !ok {
-			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", of.Quoted, c.Name, c.Kind))
+			errs = append(errs, fmt.Errorf("the table %s has no column %s (%s): it is no queue, or was made by another version; see DDL", table.Quoted, c.Name, c.Kind))
 		}
 	}
 	return foreign, found(errs)

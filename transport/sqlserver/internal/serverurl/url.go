@@ -105,10 +105,10 @@ func CheckPostgresOptions(options []Option) error {
 	return nil
 }
 
-func wholeFrom(least int64) func(value string) bool {
+func wholeFrom(minimum int64) func(value string) bool {
 	return func(value string) bool {
 		n, err := strconv.ParseInt(value, 10, 32)
-		return err == nil && n >= least
+		return err == nil && n >= minimum
 	}
 }
 

@@ -33,19 +33,19 @@ func WeaknessOfPgx(c *pgconn.Config) string {
 	for _, f := range c.Fallbacks {
 		look(f.Host, f.Port, transport.VerifiesServer(f.TLSConfig), f.TLSConfig != nil)
 	}
-	var what string
+	var text string
 	switch {
 	case len(hosts) == 0:
 		return ""
 	case !unverified:
-		what = "are not encrypted (sslmode=disable)"
+		text = "are not encrypted (sslmode=disable)"
 	case plain:
-		what = "do not verify the server, and are not encrypted where it has no TLS (sslmode=prefer, the default, or allow)"
+		text = "do not verify the server, and are not encrypted where it has no TLS (sslmode=prefer, the default, or allow)"
 	default:
-		what = "are encrypted, but do not verify the server (sslmode=require without sslrootcert)"
+		text = "are encrypted, but do not verify the server (sslmode=require without sslrootcert)"
 	}
 	return fmt.Sprintf("connections to PostgreSQL at %s %s: another machine in the network can read and change messages, and log in as this role. "+
-		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), what)
+		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), text)
 }
 
 // WeaknessOfMicrosoft does the same for Microsoft SQL Server.
@@ -56,12 +56,12 @@ func WeaknessOfMicrosoft(s *microsoftdriver.Server, host string) string {
 	if s.Encrypts && transport.VerifiesServer(s.TLS) {
 		return ""
 	}
-	what := "are encrypted, but do not verify the server"
+	text := "are encrypted, but do not verify the server"
 	if !s.Encrypts {
-		what = "are not encrypted, but for the login at most"
+		text = "are not encrypted, but for the login at most"
 	}
 	return fmt.Sprintf("connections to Microsoft SQL Server at %s %s: another machine in the network can read and change messages, and log in as this user. "+
-		"Set the option encrypt=true in the URL, without TrustServerCertificate, and certificate=FILE where the system does not know the certificate authority", quoted([]string{host}), what)
+		"Set the option encrypt=true in the URL, without TrustServerCertificate, and certificate=FILE where the system does not know the certificate authority", quoted([]string{host}), text)
 }
 
 func quoted(names []string) string {

@@ -21,12 +21,12 @@ const lease = time.Minute
 // leased is a message with a lease from now on.
 type leased struct {
 	transport.UnsupportedDelivery
-	seq   int64
-	until time.Time
+	seq         int64
+	lockedUntil time.Time
 }
 
 func (m *leased) Seq() int64                           { return m.seq }
-func (m *leased) LockedUntil() time.Time               { return m.until }
+func (m *leased) LockedUntil() time.Time               { return m.lockedUntil }
 func (m *leased) Incoming() *core.Incoming             { return &core.Incoming{} }
 func (m *leased) Complete(context.Context) error       { return nil }
 func (m *leased) Abandon(context.Context, error) error { return nil }
@@ -34,7 +34,7 @@ func (m *leased) Release(context.Context) error        { return nil }
 
 // table is the server: its answer to each statement, by the seqs of the messages.
 type table struct {
-	answer func(what Action, seqs []int64) ([]int64, error)
+	answer func(action Action, seqs []int64) ([]int64, error)
 
 	mu         sync.Mutex
 	statements []string
@@ -51,16 +51,16 @@ func (s *table) config(ctx context.Context, inWork int64) Config {
 	n.Store(inWork)
 	return Config{
 		Life: ctx, Lease: lease, InWork: n,
-		Execute: func(_ context.Context, what Action, requests []Request, list []int) ([]int64, error) {
+		Execute: func(_ context.Context, action Action, requests []Request, list []int) ([]int64, error) {
 			seqs := make([]int64, len(list))
 			for at, i := range list {
 				seqs[at] = requests[i].Message.Seq()
 			}
 			slices.Sort(seqs)
 			s.mu.Lock()
-			s.statements = append(s.statements, fmt.Sprint(what, seqs))
+			s.statements = append(s.statements, fmt.Sprint(action, seqs))
 			s.mu.Unlock()
-			return s.answer(what, seqs)
+			return s.answer(action, seqs)
 		},
 		Settled: func(these ...core.Delivery) {
 			s.mu.Lock()
@@ -86,7 +86,7 @@ func complete(t *testing.T, s *Settler, seqs ...int64) []error {
 	var all sync.WaitGroup
 	for i, seq := range seqs {
 		all.Go(func() {
-			errs[i] = s.Do(t.Context(), Request{Action: Completion, Message: &leased{seq: seq, until: time.Now().Add(lease)}})
+			errs[i] = s.Do(t.Context(), Request{Action: Completion, Message: &leased{seq: seq, lockedUntil: time.Now().Add(lease)}})
 		})
 	}
 	all.Wait()

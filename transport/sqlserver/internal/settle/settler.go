@@ -47,7 +47,7 @@ type Config struct {
 
 	// Execute executes requests of one action, those with the indices in list, with one
 	// statement. It returns the seq of the messages whose lease was valid.
-	Execute func(ctx context.Context, what Action, requests []Request, list []int) (held []int64, err error)
+	Execute func(ctx context.Context, action Action, requests []Request, list []int) (held []int64, err error)
 
 	// Settled is called with messages that are settled or lost.
 	Settled func(these ...core.Delivery)
@@ -58,19 +58,19 @@ type Config struct {
 }
 
 const (
-	linger      = 500 * time.Microsecond
-	mostSettled = 500
+	linger     = 500 * time.Microsecond
+	maxSettled = 500
 	// slow is the time after which callers check their contexts.
 	slow = 100 * time.Millisecond
 	// attemptShare is the part of a lease that one attempt may take: a row that another
 	// transaction has locked, or a dead connection that reports no error, must not cost
 	// the leases of all messages.
 	attemptShare = 4
-	// leastAttempt is a minimum for it: cancelling statements that a busy server is about
+	// minAttempt is a minimum for it: cancelling statements that a busy server is about
 	// to execute makes the server busier.
-	leastAttempt = 2 * time.Second
-	// singlesAtOnce is how many messages are settled singly at a time.
-	singlesAtOnce = 4
+	minAttempt = 2 * time.Second
+	// maxConcurrentSingles is how many messages are settled singly at a time.
+	maxConcurrentSingles = 4
 )
 
 // New returns a settler. Its goroutine starts with the first request.
@@ -88,7 +88,7 @@ func New(cfg Config) *Settler {
 
 // Do performs one action and returns its outcome: nil, core.ErrLockLost, or the error for
 // which it did not happen.
-func (s *Settler) Do(ctx context.Context, what Request) error {
+func (s *Settler) Do(ctx context.Context, request Request) error {
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Settler) Do(ctx context.Context, what Request) error {
 		s.mu.Unlock()
 		return err
 	}
-	b, i := s.add(what)
+	b, i := s.add(request)
 	s.mu.Unlock()
 	for {
 		if err := s.await(ctx, b, i); err != nil {
@@ -166,7 +166,7 @@ func (s *Settler) add(o Request) (*batch, int) {
 		b.timer = time.AfterFunc(slow, b.wakeCallers)
 		s.wake.Notify()
 	}
-	if len(b.requests) >= mostSettled || len(b.requests) >= int(s.cfg.InWork.Load()) {
+	if len(b.requests) >= maxSettled || len(b.requests) >= int(s.cfg.InWork.Load()) {
 		s.full.Notify()
 	}
 	return b, len(b.requests) - 1
@@ -241,27 +241,27 @@ func (s *Settler) carryOut(b *batch) {
 	defer s.ended(b)
 	var held [actions][]int // indices of requests
 	for i := range b.requests {
-		what := b.requests[i].Action
-		held[what] = append(held[what], i)
+		action := b.requests[i].Action
+		held[action] = append(held[action], i)
 	}
-	for what, list := range held {
+	for action, list := range held {
 		for len(list) > 0 {
 			n := b.together(list)
-			s.carryOutAll(Action(what), b, slices.Clip(list[:n]), false)
+			s.carryOutAll(Action(action), b, slices.Clip(list[:n]), false)
 			list = list[n:]
 		}
 	}
 }
 
 // carryOutAll repeats one action. unknown: an earlier attempt may have succeeded.
-func (s *Settler) carryOutAll(what Action, b *batch, list []int, unknown bool) {
+func (s *Settler) carryOutAll(action Action, b *batch, list []int, unknown bool) {
 	o := transport.Outages{}
 	for {
 		if list = s.wanted(b, list); len(list) == 0 {
 			return
 		}
 		began := time.Now()
-		held, err := s.attempt(s.attempts, what, b, list)
+		held, err := s.attempt(s.attempts, action, b, list)
 		if err == nil {
 			if len(held) < len(list) {
 				b.lose(list, held, unknown && !s.isClosed())
@@ -271,9 +271,9 @@ func (s *Settler) carryOutAll(what Action, b *batch, list []int, unknown bool) {
 		f := s.cfg.Classify(err)
 		unknown = unknown || f == dialect.FaultOutage
 		s.cfg.Failed(err)
-		late := time.Since(began) >= AttemptLimit(s.cfg.Lease)
-		sends := what == Completion && b.sending(list) // the server may refuse one of the sends
-		if (late || f == dialect.FaultBusy || f == dialect.FaultStatement || sends && !f.Transient()) && !b.split && s.split(b, list, unknown) {
+		expired := time.Since(began) >= AttemptLimit(s.cfg.Lease)
+		sends := action == Completion && b.sending(list) // the server may refuse one of the sends
+		if (expired || f == dialect.FaultBusy || f == dialect.FaultStatement || sends && !f.Transient()) && !b.split && s.split(b, list, unknown) {
 			return
 		}
 		pause := o.Failed(err, began)
@@ -284,7 +284,7 @@ func (s *Settler) carryOutAll(what Action, b *batch, list []int, unknown bool) {
 			switch {
 			case s.isClosed():
 				err = core.ErrLockLost
-			case s.cfg.Works && f.Transient() && what == Completion: // the handler is not at fault
+			case s.cfg.Works && f.Transient() && action == Completion: // the handler is not at fault
 				err = fmt.Errorf("%w: %w", core.ErrLockLost, err)
 			}
 			for _, i := range list {
@@ -297,7 +297,7 @@ func (s *Settler) carryOutAll(what Action, b *batch, list []int, unknown bool) {
 
 // AttemptLimit is the time limit of one attempt, for the duration of leases.
 func AttemptLimit(lease time.Duration) time.Duration {
-	return min(operation.Timeout, max(leastAttempt, lease/attemptShare))
+	return min(operation.Timeout, max(minAttempt, lease/attemptShare))
 }
 
 // split moves requests to single settlements, which run in parallel with later batches:
@@ -318,7 +318,7 @@ func (s *Settler) split(b *batch, list []int, unknown bool) bool {
 		singles[at].wakeCallers() // it has taken long already
 		b.requests[i].movedTo = singles[at]
 	}
-	for range min(singlesAtOnce, len(singles)) {
+	for range min(maxConcurrentSingles, len(singles)) {
 		s.single.Go(func() {
 			for at := int(next.Add(1)) - 1; at < len(singles); at = int(next.Add(1)) - 1 {
 				single := singles[at]
@@ -353,10 +353,10 @@ func (s *Settler) isClosed() bool {
 }
 
 // attempt executes requests, within the time limit of an attempt.
-func (s *Settler) attempt(ctx context.Context, what Action, b *batch, list []int) (held []int64, err error) {
+func (s *Settler) attempt(ctx context.Context, action Action, b *batch, list []int) (held []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptLimit(s.cfg.Lease))
 	defer cancel()
-	return s.cfg.Execute(ctx, what, b.requests, list)
+	return s.cfg.Execute(ctx, action, b.requests, list)
 }
 
 // Close executes the remaining requests, and accepts no more. If the server does not

@@ -20,12 +20,12 @@ var pools = struct {
 }{by: map[any]*ConnectionLimit{}}
 
 // JoinConnectionLimit returns the limit of a pool, for one more transport.
-func JoinConnectionLimit(pool any, most int) *ConnectionLimit {
+func JoinConnectionLimit(pool any, limit int) *ConnectionLimit {
 	pools.mu.Lock()
 	defer pools.mu.Unlock()
 	h := pools.by[pool]
 	if h == nil {
-		h = &ConnectionLimit{pool: pool, free: make(chan struct{}, max(most, 0))}
+		h = &ConnectionLimit{pool: pool, free: make(chan struct{}, max(limit, 0))}
 		pools.by[pool] = h
 	}
 	h.transports++
@@ -47,15 +47,15 @@ func (h *ConnectionLimit) Reserve(ctx, closing context.Context) bool {
 	return false
 }
 
-// GiveBack frees the place that reserve took.
-func (h *ConnectionLimit) GiveBack() {
+// Free frees the place that reserve took.
+func (h *ConnectionLimit) Free() {
 	if h != nil {
 		<-h.free
 	}
 }
 
-// Most returns how many transactions may hold a connection.
-func (h *ConnectionLimit) Most() int { return cap(h.free) }
+// Max returns how many transactions may hold a connection.
+func (h *ConnectionLimit) Max() int { return cap(h.free) }
 
 // Release is called when a transport is closed.
 func (h *ConnectionLimit) Release() {

@@ -11,11 +11,11 @@ func TestConnectionLimit_IsSharedByTheTransportsOfAPool(t *testing.T) {
 	t.Parallel()
 	pool, other := new(int), new(int)
 	first, second := sqlexec.JoinConnectionLimit(pool, 2), sqlexec.JoinConnectionLimit(pool, 7)
-	if first != second || first.Most() != 2 {
-		t.Errorf("the transports of a pool have the limits %p of %d and %p of %d, want one of 2", first, first.Most(), second, second.Most())
+	if first != second || first.Max() != 2 {
+		t.Errorf("the transports of a pool have the limits %p of %d and %p of %d, want one of 2", first, first.Max(), second, second.Max())
 	}
-	if l := sqlexec.JoinConnectionLimit(other, 7); l == first || l.Most() != 7 {
-		t.Errorf("another pool has the limit %p of %d, want a separate one of 7", l, l.Most())
+	if l := sqlexec.JoinConnectionLimit(other, 7); l == first || l.Max() != 7 {
+		t.Errorf("another pool has the limit %p of %d, want a separate one of 7", l, l.Max())
 	}
 	first.Release()
 	if l := sqlexec.JoinConnectionLimit(pool, 7); l != second {
@@ -23,8 +23,8 @@ func TestConnectionLimit_IsSharedByTheTransportsOfAPool(t *testing.T) {
 	}
 	second.Release()
 	second.Release()
-	if l := sqlexec.JoinConnectionLimit(pool, 3); l == second || l.Most() != 3 {
-		t.Errorf("after the last transport the pool has the limit %p of %d, want a new one of 3", l, l.Most())
+	if l := sqlexec.JoinConnectionLimit(pool, 3); l == second || l.Max() != 3 {
+		t.Errorf("after the last transport the pool has the limit %p of %d, want a new one of 3", l, l.Max())
 	}
 }
 
@@ -41,7 +41,7 @@ func TestConnectionLimit_ReserveWaitsForAPlace(t *testing.T) {
 	}
 	got := make(chan bool)
 	go func() { got <- l.Reserve(t.Context(), t.Context()) }()
-	l.GiveBack()
+	l.Free()
 	if !<-got {
 		t.Error("the place that was given back was not reserved")
 	}
@@ -56,6 +56,6 @@ func TestConnectionLimit_NilLimitsNothing(t *testing.T) {
 			t.Fatal("a limit that is nil has no place")
 		}
 	}
-	l.GiveBack()
+	l.Free()
 	l.Release()
 }

@@ -20,14 +20,14 @@ import (
 type PgxDatabase struct {
 	Connections *pgxpool.Pool
 	owned       bool // opened by us
-	most        int
+	max         int
 	idleWait    time.Duration // how long to wait for an idle connection where the server refuses another one
 }
 
 // NewPgx returns the database of an existing pool, with the limit of its
 // connections. It is not closed.
 func NewPgx(pool *pgxpool.Pool, limit int) *PgxDatabase {
-	return &PgxDatabase{Connections: pool, most: limit, idleWait: idleWait}
+	return &PgxDatabase{Connections: pool, max: limit, idleWait: idleWait}
 }
 
 // OpenPgx opens a pool, with the limit of its connections or 0 for none.
@@ -36,7 +36,7 @@ func OpenPgx(cfg *pgxpool.Config, limit int) (*PgxDatabase, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &PgxDatabase{Connections: pool, owned: true, most: limit, idleWait: idleWait}, nil
+	return &PgxDatabase{Connections: pool, owned: true, max: limit, idleWait: idleWait}, nil
 }
 
 // UnreachedError is the error of statements that were never sent.
@@ -166,7 +166,7 @@ func (d *PgxDatabase) Reset() { d.Connections.Reset() }
 func (d *PgxDatabase) Pool() any { return d.Connections }
 
 // Limit implements Database.
-func (d *PgxDatabase) Limit() int { return d.most }
+func (d *PgxDatabase) Limit() int { return d.max }
 
 // Close implements Database.
 func (d *PgxDatabase) Close() {

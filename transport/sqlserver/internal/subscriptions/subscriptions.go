@@ -35,8 +35,8 @@ type Table struct {
 
 // subscribers are the queues that were subscribed to a topic when they were read.
 type subscribers struct {
-	queues []*queues.Queue
-	until  time.Time
+	queues  []*queues.Queue
+	expires time.Time
 }
 
 // manyTopics is how many topics the cache holds.
@@ -69,7 +69,7 @@ func (s *Table) Of(ctx context.Context, topic string) ([]*queues.Queue, error) {
 		}
 		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 	}
-	found := subscribers{until: now.Add(s.ttl)}
+	found := subscribers{expires: now.Add(s.ttl)}
 	for _, address := range addresses {
 		q, err := s.queues.Get(address)
 		if err != nil {
@@ -130,7 +130,7 @@ func (s *Table) read(ctx context.Context, topic string) (addresses []string, isC
 // remembered returns subscribers that were read within the last Config.SubscriptionCache.
 func (s *Table) remembered(topic string) ([]*queues.Queue, bool) {
 	known, ok := s.known.Get(topic)
-	return known.queues, ok && time.Now().Before(known.until)
+	return known.queues, ok && time.Now().Before(known.expires)
 }
 
 // remember caches the subscribers of a topic, unless this transport has changed

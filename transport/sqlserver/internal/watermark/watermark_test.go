@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestWatermark_LooksAtTheWholeIndexAgain(t *testing.T) {
+func TestWatermark_RescansTheWholeIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Watermark
 		first := time.Now()
@@ -33,7 +33,7 @@ func TestWatermark_LooksAtTheWholeIndexAgain(t *testing.T) {
 	})
 }
 
-func TestWatermark_FindsMessagesGivenBack(t *testing.T) {
+func TestWatermark_FindsReleasedMessages(t *testing.T) {
 	t.Parallel()
 	first := time.Now()
 	due := first.Add(-time.Minute)

@@ -17,13 +17,13 @@ import (
 // caller never waits for others, and many callers share requests. While Worthwhile
 // reports that more entries may come, such a request first waits for Linger.
 type Batcher[E any] struct {
-	Life      *transport.Lifecycle
-	Runners   *Runners
-	MostBytes int           // of one request; 0: no limit
-	Partly    int           // most concurrent requests that are not full
-	Most      int           // most concurrent requests
-	Timeout   time.Duration // of one request
-	Linger    time.Duration // how long a request that is not full waits for more entries
+	Life          *transport.Lifecycle
+	Runners       *Runners
+	MaxBytes      int           // of one request; 0: no limit
+	Partly        int           // most concurrent requests that are not full
+	MaxConcurrent int           // most concurrent requests
+	Timeout       time.Duration // of one request
+	Linger        time.Duration // how long a request that is not full waits for more entries
 	// Worthwhile reports whether entries may come soon in addition to the n waiting ones.
 	// nil: none may.
 	Worthwhile func(n int) bool
@@ -81,7 +81,7 @@ func (b *Batcher[E]) Add(entries ...*Entry[E]) {
 
 // startLocked starts as many requests as allowed.
 func (b *Batcher[E]) startLocked() {
-	for len(b.waiting) > 0 && b.requests < b.Most {
+	for len(b.waiting) > 0 && b.requests < b.MaxConcurrent {
 		n, full := b.nextLocked()
 		if !full {
 			if b.partial >= b.Partly {
@@ -124,7 +124,7 @@ func (b *Batcher[E]) startLocked() {
 func (b *Batcher[E]) nextLocked() (n int, full bool) {
 	bytes := 0
 	for n < len(b.waiting) && n < MaxEntries {
-		if bytes += b.waiting[n].Bytes; b.MostBytes > 0 && bytes > b.MostBytes && n > 0 {
+		if bytes += b.waiting[n].Bytes; b.MaxBytes > 0 && bytes > b.MaxBytes && n > 0 {
 			return n, true
 		}
 		n++

@@ -20,7 +20,7 @@ func recorded(t *testing.T) (*Batcher[string], *[]int) {
 	life := transport.NewLifecycle()
 	t.Cleanup(func() { life.Close(context.Background(), nil) })
 	var sizes []int
-	b := &Batcher[string]{Life: life, Runners: NewRunners(life), Partly: 1, Most: 8, Timeout: time.Minute}
+	b := &Batcher[string]{Life: life, Runners: NewRunners(life), Partly: 1, MaxConcurrent: 8, Timeout: time.Minute}
 	b.Added = func(*Entry[string]) {}
 	b.Do = func(_ context.Context, entries []*Entry[string]) {
 		b.mu.Lock()
@@ -48,9 +48,9 @@ func TestBatcher_SizesOfRequests(t *testing.T) {
 	}{
 		"one leaves at once":           {entries: entries(1, 1), want: []int{1}},
 		"full ones leave at once":      {entries: entries(25, 1), want: []int{10, 10, 5}},
-		"no more than Most":            {change: func(b *Batcher[string]) { b.Most = 1 }, entries: entries(25, 1), want: []int{10}},
-		"bytes fill a request":         {change: func(b *Batcher[string]) { b.MostBytes = 100 }, entries: entries(5, 40), want: []int{2, 2, 1}},
-		"a large one leaves alone":     {change: func(b *Batcher[string]) { b.MostBytes = 100 }, entries: entries(2, 200), want: []int{1, 1}},
+		"no more than Most":            {change: func(b *Batcher[string]) { b.MaxConcurrent = 1 }, entries: entries(25, 1), want: []int{10}},
+		"bytes fill a request":         {change: func(b *Batcher[string]) { b.MaxBytes = 100 }, entries: entries(5, 40), want: []int{2, 2, 1}},
+		"a large one leaves alone":     {change: func(b *Batcher[string]) { b.MaxBytes = 100 }, entries: entries(2, 200), want: []int{1, 1}},
 		"a worthwhile one waits":       {change: func(b *Batcher[string]) { b.Linger, b.Worthwhile = time.Hour, func(int) bool { return true } }, entries: entries(13, 1), want: []int{10}},
 		"without others none waits":    {change: func(b *Batcher[string]) { b.Linger, b.Worthwhile = time.Hour, func(int) bool { return false } }, entries: entries(3, 1), want: []int{3}},
 		"the end of Linger ends it":    {change: func(b *Batcher[string]) { b.Linger, b.Worthwhile = requestTime/4, func(int) bool { return true } }, entries: entries(3, 1), want: []int{3}},

@@ -20,16 +20,16 @@ type Runners struct {
 }
 
 const (
-	// mostIdleRunners is the most goroutines that wait for a job. Others end after their
+	// maxIdleRunners is the most goroutines that wait for a job. Others end after their
 	// job.
-	mostIdleRunners = 32
+	maxIdleRunners = 32
 	// runnerIdleTime is how long a goroutine waits for the next job before it ends.
 	runnerIdleTime = time.Second
 )
 
 // NewRunners returns runners whose goroutines end with the transport.
 func NewRunners(life *transport.Lifecycle) *Runners {
-	return &Runners{life: life, jobs: make(chan func(), mostIdleRunners)}
+	return &Runners{life: life, jobs: make(chan func(), maxIdleRunners)}
 }
 
 // run runs job in a goroutine that the transport's Close waits for. After Close it does
@@ -72,7 +72,7 @@ func (r *Runners) work(job func()) {
 func (r *Runners) becomeIdle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.idle == mostIdleRunners {
+	if r.idle == maxIdleRunners {
 		return false
 	}
 	r.idle++

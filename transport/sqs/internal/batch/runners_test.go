@@ -17,7 +17,7 @@ func (r *Runners) idleRunners() int {
 	return r.idle
 }
 
-func TestRunners_UseGoroutinesAgain(t *testing.T) {
+func TestRunners_ReuseGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
 		r := NewRunners(life)
@@ -52,7 +52,7 @@ func TestRunners_FewAreIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		life := transport.NewLifecycle()
 		r := NewRunners(life)
-		const jobs = 3 * mostIdleRunners
+		const jobs = 3 * maxIdleRunners
 		end := make(chan struct{})
 		var running atomic.Int64
 		for range jobs {
@@ -64,8 +64,8 @@ func TestRunners_FewAreIdle(t *testing.T) {
 		}
 		close(end)
 		synctest.Wait()
-		if n := r.idleRunners(); n != mostIdleRunners {
-			t.Errorf("%d goroutines are idle, want %d", n, mostIdleRunners)
+		if n := r.idleRunners(); n != maxIdleRunners {
+			t.Errorf("%d goroutines are idle, want %d", n, maxIdleRunners)
 		}
 		life.Close(t.Context(), nil)
 	})

@@ -42,7 +42,7 @@ var wrappers = map[string]bool{
 	`{"Headers":{"NServiceBus.MessageId":"` + "\xff" + `"},"Body":"aGVsbG8="}`: false,
 }
 
-func TestParseWritten_RecognizesWhatIsWritten(t *testing.T) {
+func TestParseWritten_RecognizesWrittenTexts(t *testing.T) {
 	t.Parallel()
 	for text, want := range wrappers {
 		if _, _, ok := parseWritten(text); ok != want {

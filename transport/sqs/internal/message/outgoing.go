@@ -283,9 +283,9 @@ func attributeText(s string) string {
 		}
 		return r
 	}, s)
-	const most = 256
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
+	const limit = 256
+	if len(s) > limit {
+		s = strings.ToValidUTF8(s[:limit], "")
 	}
 	if s == "" {
 		return "-"
@@ -296,8 +296,8 @@ func attributeText(s string) string {
 // GroupID returns a MessageGroupId for a group: the name itself if the service accepts it
 // (letters, digits and punctuation, at most 128), else its hash.
 func GroupID(key string) string {
-	const most = 128
-	if len(key) <= most {
+	const limit = 128
+	if len(key) <= limit {
 		plain := true
 		for i := range len(key) {
 			if key[i] <= ' ' || key[i] > '~' {

@@ -57,7 +57,7 @@ func outgoing(body string, pairs ...string) *core.Outgoing {
 	return out
 }
 
-func TestEncode_IsReadAgain(t *testing.T) {
+func TestEncode_RoundTrip(t *testing.T) {
 	t.Parallel()
 	many := strings.Repeat("\x01", 200) // six times as long in JSON
 	for _, raw := range []bool{false, true} {
