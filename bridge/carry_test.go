@@ -74,7 +74,7 @@ func TestCarry_ChangesNoOtherHeader(t *testing.T) {
 		want := map[string]string{"A": "", "ü": "\x00", headers.MessageID: "m1", headers.RelatedTo: "m0", headers.TimeSent: headers.FormatTime(time.Now())}
 		b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(want), Body: []byte{0, 255}})
 		b.pass(time.Second)
-		got := b.far.only("billing")
+		got := b.far.onlyMessage("billing")
 		want["Reprise.Bridge.Hops"] = "b"
 		if !maps.Equal(got.Headers.Map(), want) {
 			b.Errorf("headers are %q, want %q", got.Headers.Map(), want)
@@ -109,7 +109,7 @@ func TestCarry_ControlMessage(t *testing.T) {
 		b.run(carrier.Endpoints()...)
 		b.near.must(core.Outgoing{ID: "m1", Queue: "control", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "m1", headers.ControlMessage: "True"})})
 		b.pass(time.Second)
-		if got := b.far.only("control"); got.ID != "m1" {
+		if got := b.far.onlyMessage("control"); got.ID != "m1" {
 			b.Errorf("%q arrived", got.ID)
 		}
 	})
@@ -183,18 +183,18 @@ func TestCarry_DueTimeInTheHeaderAlone(t *testing.T) {
 }
 
 // A message that waits on this side until it is due lets the others pass.
-func TestCarry_EarlyMessageLetsOthersPass(t *testing.T) {
+func TestCarry_MessageThatIsNotDueBlocksNoOther(t *testing.T) {
 	noDelays := able(func(c *core.Capabilities) { c.DelayedDelivery = false })
 	bubble(t, inmemory.Config{}, noDelays, func(b *bed) {
 		carrier := b.bridge("b", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
 		b.far.queues("billing")
 		b.run(carrier.Endpoints()...)
-		early := map[string]string{headers.MessageID: "early", headers.DeliverAt: headers.FormatTime(time.Now().Add(time.Hour))}
-		b.near.must(core.Outgoing{ID: "early", Queue: "billing", Headers: core.HeadersFromMap(early)})
+		deferred := map[string]string{headers.MessageID: "early", headers.DeliverAt: headers.FormatTime(time.Now().Add(time.Hour))}
+		b.near.must(core.Outgoing{ID: "early", Queue: "billing", Headers: core.HeadersFromMap(deferred)})
 		b.pass(time.Second)
 		b.near.must(core.Outgoing{ID: "other", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{headers.MessageID: "other"})})
 		b.pass(time.Millisecond)
-		if got := b.far.only("billing"); got.ID != "other" {
+		if got := b.far.onlyMessage("billing"); got.ID != "other" {
 			b.Errorf("%q passed", got.ID)
 		}
 	})
@@ -274,7 +274,7 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		attempts := 0
 		core.Handle(billing, writeType, func(_ context.Context, m *core.Message, _ []byte) error {
 			if attempts++; attempts == 1 {
-				return core.GiveUp(errAway)
+				return core.GiveUp(errUnreachable)
 			}
 			if at := m.Headers.Get(headers.ReplyToAddress); at != "shop@far" {
 				b.Errorf("the reply address is %q in the end", at)
@@ -284,9 +284,9 @@ func TestCarry_ErrorQueue(t *testing.T) {
 		b.run(append(carrier.Endpoints(), shop, billing)...)
 		b.noError(shop.Send(b.Context(), "billing", writeType.Of([]byte("write")).With(core.SendOptions{ID: "m1"})))
 		b.pass(time.Second)
-		failed := b.near.only("error")
+		failed := b.near.onlyMessage("error")
 		for key, want := range map[string]string{
-			headers.FailedQ: "billing", headers.ExceptionMessage: errAway.Error(), headers.ReplyToAddress: "shop", "Reprise.Bridge.Hops": "b",
+			headers.FailedQ: "billing", headers.ExceptionMessage: errUnreachable.Error(), headers.ReplyToAddress: "shop", "Reprise.Bridge.Hops": "b",
 		} {
 			if got := failed.Headers.Get(key); got != want {
 				b.Errorf("header %s is %q, want %q", key, got, want)
@@ -363,7 +363,7 @@ func TestLoop_QueueBetweenTwoBridges(t *testing.T) {
 		if n := b.near.sendTries() + b.far.sendTries(); n != 16 {
 			b.Errorf("it was carried %d times, want 16", n)
 		}
-		failed := b.near.only("error")
+		failed := b.near.onlyMessage("error")
 		if text := failed.Headers.Get(headers.ExceptionMessage); text != `bridge "one": message goes in circles between bridges: it has crossed 16 of them (one, two); to fix: let each queue be bridged in one direction alone` {
 			b.Errorf("the reason is %q", text)
 		}

@@ -21,10 +21,10 @@ type destinations struct {
 	log         *slog.Logger
 	giveUpAfter time.Duration
 
-	away    atomic.Int64 // number of outages, so that the usual case takes no lock
-	mu      sync.Mutex
-	outages map[string]*outage
-	waiting int // messages in all outages
+	outageCount atomic.Int64 // number of outages, so that the usual case takes no lock
+	mu          sync.Mutex
+	outages     map[string]*outage
+	waiting     int // messages in all outages
 }
 
 // outage is the outage of a single destination.
@@ -49,7 +49,7 @@ const (
 	lastProbe    = 30 * time.Second
 	waitingRate  = 100 // a second
 	longestPause = 5 * time.Minute
-	mostWaiting  = int(longestPause/time.Second) * waitingRate
+	maxWaiting   = int(longestPause/time.Second) * waitingRate
 )
 
 func newDestinations(log *slog.Logger, giveUpAfter time.Duration) *destinations {
@@ -61,7 +61,7 @@ func newDestinations(log *slog.Logger, giveUpAfter time.Duration) *destinations 
 // that try is the probe, and no other message is tried before it has ended: sends that are
 // not answered would take all slots from the messages for other destinations.
 func (d *destinations) blocked(key, id string) (ended func(), pause time.Duration, err error) {
-	if d.away.Load() == 0 {
+	if d.outageCount.Load() == 0 {
 		return noProbe, 0, nil
 	}
 	d.mu.Lock()
@@ -90,7 +90,7 @@ func (o *outage) interval() time.Duration { return min(firstProbe<<min(o.probes,
 
 // waitLocked records that a message waits, and returns for how long.
 func (d *destinations) waitLocked(o *outage, id string) time.Duration {
-	if _, known := o.waiting[id]; !known && d.waiting < mostWaiting {
+	if _, known := o.waiting[id]; !known && d.waiting < maxWaiting {
 		o.waiting[id] = struct{}{}
 		d.waiting++
 	}
@@ -108,7 +108,7 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 	case o == nil:
 		o = &outage{since: time.Now(), waiting: map[string]struct{}{}}
 		d.outages[key] = o
-		d.away.Store(int64(len(d.outages)))
+		d.outageCount.Store(int64(len(d.outages)))
 		d.log.Warn("destination cannot be reached; its messages wait", "destination", key, "error", err)
 		o.next = time.Now().Add(o.interval())
 	case o.probing && !began.Before(o.since): // not one that began with the first
@@ -125,14 +125,14 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 // accepted records that a message was accepted by an attempt that began at the given
 // time.
 func (d *destinations) accepted(key string, began time.Time) {
-	if d.away.Load() == 0 {
+	if d.outageCount.Load() == 0 {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if o := d.outages[key]; o != nil {
 		delete(d.outages, key)
-		d.away.Store(int64(len(d.outages)))
+		d.outageCount.Store(int64(len(d.outages)))
 		d.waiting -= len(o.waiting)
 		d.log.Info("destination can be reached again", "destination", key, "unreachable_since", o.since, "messages_waited", len(o.waiting))
 	}

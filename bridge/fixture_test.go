@@ -18,7 +18,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-var errAway = errors.New("connection refused")
+var errUnreachable = errors.New("connection refused")
 
 // side is a transport whose sends can be made to fail.
 type side struct {
@@ -97,8 +97,8 @@ func (s *side) fail(fault func(core.Outgoing) error) {
 	s.fault = fault
 }
 
-func (s *side) away()      { s.fail(func(core.Outgoing) error { return errAway }) }
-func (s *side) reachable() { s.fail(nil) }
+func (s *side) disconnect() { s.fail(func(core.Outgoing) error { return errUnreachable }) }
+func (s *side) reachable()  { s.fail(nil) }
 
 // hang lets the bridge's sends hang for which hangs returns true; nil ends that.
 func (s *side) hang(hangs func(core.Outgoing) bool) {
@@ -150,7 +150,7 @@ func (d losingDelivery) Complete(ctx context.Context) error {
 	loses := d.side.loses
 	d.side.mu.Unlock()
 	if loses {
-		return errAway
+		return errUnreachable
 	}
 	return d.Delivery.Complete(ctx)
 }
@@ -352,8 +352,8 @@ func (o *outcomes) failed() (all []core.Recovery) {
 	return all
 }
 
-// only returns the one message of a queue.
-func (s *side) only(queue string) core.Incoming {
+// onlyMessage returns the one message of a queue.
+func (s *side) onlyMessage(queue string) core.Incoming {
 	s.Helper()
 	all := s.peek(queue)
 	if len(all) != 1 {

@@ -20,9 +20,9 @@ var errLoop = errors.New("message goes in circles between bridges")
 
 const (
 	hopSeparator = ","
-	// mostHops is far more than a message needs, even one that is forwarded, or returned
+	// maxHops is far more than a message needs, even one that is forwarded, or returned
 	// from an error queue, several times.
-	mostHops = 16
+	maxHops = 16
 )
 
 // hops returns the bridges that a message has crossed.
@@ -44,7 +44,7 @@ func addHop(h *core.Headers, bridge string) error {
 	if h.Get(headers.FailedQ) != "" {
 		before = nil
 	}
-	if len(before) >= mostHops {
+	if len(before) >= maxHops {
 		return fmt.Errorf("%w: it has crossed %d of them (%s); to fix: let each queue be bridged in one direction alone", errLoop, len(before), strings.Join(slices.Compact(slices.Sorted(slices.Values(before))), ", "))
 	}
 	h.Set(headerHops, strings.Join(append(before, bridge), hopSeparator))

@@ -61,7 +61,7 @@ func TestOutage_CostsNoAttempts(t *testing.T) {
 						core.HandleEvent(billing, core.NewEvent[[]byte](topic), got.handle)
 					}
 					b.run(append(carrier.Endpoints(), billing)...)
-					b.far.away()
+					b.far.disconnect()
 					const messages = 916
 					if to.queues != nil {
 						shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
@@ -216,7 +216,7 @@ func TestOutage_GiveUpAfter(t *testing.T) {
 		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{Queues: []string{"missing"}})
 		c.GiveUpAfter = 10 * time.Minute
 		b.run(b.bridge("b", c).Endpoints()...)
-		b.far.away()
+		b.far.disconnect()
 		b.publish(orderPlaced, 20)
 		b.publish(orderPaid, 20)
 		b.pass(time.Hour)
@@ -225,7 +225,7 @@ func TestOutage_GiveUpAfter(t *testing.T) {
 		}
 		b.far.fail(func(out core.Outgoing) error {
 			if out.Topic == orderPlaced {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -260,11 +260,11 @@ func TestOutage_MessageThatIsNotPossible(t *testing.T) {
 			core.Outgoing{ID: "small", Queue: "billing"},
 		)
 		b.pass(time.Second)
-		if failed := b.near.only("error"); failed.ID != "large" || !strings.Contains(failed.Headers.Get(headers.ExceptionMessage), `bridge "b": the other side cannot take the message for queue billing: `) ||
+		if failed := b.near.onlyMessage("error"); failed.ID != "large" || !strings.Contains(failed.Headers.Get(headers.ExceptionMessage), `bridge "b": the other side cannot take the message for queue billing: `) ||
 			!strings.Contains(failed.Headers.Get(headers.ExceptionMessage), "MaxMessageBytes is 1000") {
 			b.Errorf("%s failed: %s", failed.ID, failed.Headers.Get(headers.ExceptionMessage))
 		}
-		if got := b.far.only("billing"); got.ID != "small" {
+		if got := b.far.onlyMessage("billing"); got.ID != "small" {
 			b.Errorf("%s arrived", got.ID)
 		}
 		if n := b.far.sendTries(); n != 2 {
@@ -290,7 +290,7 @@ func TestOutage_SendHangs(t *testing.T) {
 		}
 		b.far.hang(nil)
 		b.pass(time.Minute)
-		b.far.only("billing")
+		b.far.onlyMessage("billing")
 		if failed := seen.failed(); len(failed) > 0 {
 			b.Errorf("%d attempts are counted, such as %+v", len(failed), failed[0])
 		}
@@ -329,7 +329,7 @@ func TestOutage_TopicThatDoesNotAnswer(t *testing.T) {
 			b.pass(9 * time.Second)
 		}
 		probes := b.far.sendTries() - 6*minutes - 4
-		if most := 60 * minutes / 30; probes > most || probes < most/3 {
+		if limit := 60 * minutes / 30; probes > limit || probes < limit/3 {
 			b.Errorf("%d probes in %d minutes, each of 30 s", probes, minutes)
 		}
 		b.far.hang(nil)
@@ -355,7 +355,7 @@ func TestOutage_KeepsTheOrderOfAGroup(t *testing.T) {
 				b.run(carrier.Endpoints()...)
 				b.far.fail(func(out core.Outgoing) error {
 					if out.Topic == orderPlaced {
-						return errAway
+						return errUnreachable
 					}
 					return nil
 				})
@@ -434,7 +434,7 @@ func TestCrash_InboxDropsTheDuplicate(t *testing.T) {
 
 // A process that dies while a destination is away leaves the messages for it in the queue, and
 // the next one begins with a probe.
-func TestCrash_WhileADestinationIsAway(t *testing.T) {
+func TestCrash_WhileADestinationIsUnreachable(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
 		c := b.config(bridge.Side{Topics: []string{orderPlaced, orderPaid}}, bridge.Side{})
 		var seen outcomes
@@ -443,7 +443,7 @@ func TestCrash_WhileADestinationIsAway(t *testing.T) {
 		b.noError(b.far.Subscribe(b.Context(), "billing", orderPlaced, orderPaid))
 		b.far.fail(func(out core.Outgoing) error {
 			if out.Topic == orderPlaced {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -506,7 +506,7 @@ func TestShutdown_WhileSending(t *testing.T) {
 		}
 		b.far.hang(nil)
 		b.run(b.bridge("b", c).Endpoints()...)
-		b.far.only("billing")
+		b.far.onlyMessage("billing")
 		if len(seen.all) > 0 {
 			b.Errorf("%+v", seen.all)
 		}

@@ -141,15 +141,15 @@ func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
 // requested a delay. If the other side cannot delay the message, it waits on this side.
 func (r *route) setDue(out *core.Outgoing) error {
 	due := dueTime(out.Headers)
-	early := time.Until(due)
-	if early <= 0 {
+	remaining := time.Until(due)
+	if remaining <= 0 {
 		return nil
 	}
-	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || early <= r.caps.MaxDelay)
+	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || remaining <= r.caps.MaxDelay)
 	if out.Queue == "" || out.TimeToBeReceived > 0 || !canDelay {
-		return core.Refuse(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), early)
+		return core.Refuse(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), remaining)
 	}
-	out.Delay = early
+	out.Delay = remaining
 	return nil
 }
 

@@ -108,8 +108,8 @@ func (p *pair) has(queue string, bodies ...string) {
 
 var errSecond = errors.New("the second handler fails")
 
-// A handler's messages leave once they are committed, whatever the next handler makes of the
-// message.
+// A handler's messages leave once they are committed, also if the next handler fails
+// .
 func TestHandler_CommittedMessagesLeave(t *testing.T) {
 	fallback := core.MiddlewareFunc(func(next core.HandlerFunc) core.HandlerFunc {
 		return func(ctx context.Context, m *core.Message) error {
@@ -157,7 +157,7 @@ func TestHandler_CommittedMessagesLeave(t *testing.T) {
 }
 
 // Independent handlers with an inbox each: only those that have failed run again.
-func TestHandler_IndependentHandlersRunAgainAlone(t *testing.T) {
+func TestHandler_FailedIndependentHandlerIsRetriedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := inmemory.Open()
 		if err := transport.Provision(t.Context(), core.Topology{Queues: []string{"events", "error"}}); err != nil {

@@ -53,13 +53,13 @@ func (b *broker) Send(ctx context.Context, out ...core.Outgoing) error {
 	return b.Transport.Send(ctx, out...)
 }
 
-var errAway = errors.New("away")
+var errUnreachable = errors.New("away")
 
 // lose refuses the first n sends.
 func (b *broker) lose(n int) {
 	b.refuse = func([]core.Outgoing) error {
 		if n--; n >= 0 {
-			return errAway
+			return errUnreachable
 		}
 		return nil
 	}
@@ -175,8 +175,8 @@ func TestInbox_TimesOfRepeatedSends(t *testing.T) {
 		s.handle = func(_ context.Context, m *core.Message) error {
 			time.Sleep(time.Minute)
 			return errors.Join(
-				m.Send("events", soonType.Of([]byte("soon")).With(core.SendOptions{Delay: 10 * time.Minute})),
-				m.Send("events", lateType.Of([]byte("late")).With(core.SendOptions{DeliverAt: began.Add(5 * time.Hour)})),
+				m.Send("events", immediateType.Of([]byte("soon")).With(core.SendOptions{Delay: 10 * time.Minute})),
+				m.Send("events", delayedType.Of([]byte("late")).With(core.SendOptions{DeliverAt: began.Add(5 * time.Hour)})),
 				m.Send("events", expiredType.Of([]byte("expired")).With(core.SendOptions{TimeToBeReceived: time.Hour})),
 				m.Send("events", freshType.Of([]byte("fresh")).With(core.SendOptions{TimeToBeReceived: 3 * time.Hour})),
 			)
@@ -249,7 +249,7 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 		bubble(t, func(_ *bed, s *setup) {
 			s.config.Key = func(m *core.Message) (string, error) {
 				if key == "fails" {
-					return "", errAway
+					return "", errUnreachable
 				}
 				return key, nil
 			}
@@ -262,14 +262,14 @@ func TestInbox_MessageWithoutIDIsRefused(t *testing.T) {
 			}
 			b.ran(2)
 			b.has("error", 1)
-			if err := b.ends[4]; !errors.Is(err, errAway) || core.VerdictOf(err) != nil {
+			if err := b.ends[4]; !errors.Is(err, errUnreachable) || core.VerdictOf(err) != nil {
 				b.Errorf("a Key that fails: %v", err)
 			}
 		})
 	})
 }
 
-func TestInbox_TellsOfDuplicates(t *testing.T) {
+func TestInbox_ReportsDuplicates(t *testing.T) {
 	bubble(t, func(b *bed, _ *setup) { b.broker.lose(1) }, func(b *bed) {
 		at := time.Now().Format(time.RFC3339)[:len("2006-01-02T15:04:05")]
 		b.put("m1")
@@ -279,15 +279,15 @@ func TestInbox_TellsOfDuplicates(t *testing.T) {
 		b.put("m1")
 		b.has("events", 1)
 		const text = `level=INFO msg="message was handled before and is not handled again" scope=billing message_id=m1 handled_at=`
-		var again []string
+		var repeated []string
 		for line := range strings.Lines(b.log.String()) {
 			if _, values, found := strings.Cut(line, text+at); found {
 				_, sent, _ := strings.Cut(strings.TrimSpace(values), "messages_sent_again=")
-				again = append(again, sent)
+				repeated = append(repeated, sent)
 			}
 		}
-		if !slices.Equal(again, []string{"1", "0"}) {
-			b.Errorf("messages sent again %v, want 1, then 0; %s", again, b.log)
+		if !slices.Equal(repeated, []string{"1", "0"}) {
+			b.Errorf("messages sent again %v, want 1, then 0; %s", repeated, b.log)
 		}
 	})
 }
@@ -319,7 +319,7 @@ func TestInbox_DuplicatesOutcome(t *testing.T) {
 }
 
 // An inbox beside the transport's own transaction says when it is unnecessary.
-func TestInbox_TellsOfAtomicMode(t *testing.T) {
+func TestInbox_ReportsAtomicMode(t *testing.T) {
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
 		bubble(t, func(_ *bed, s *setup) { s.core.Transactions = mode }, func(b *bed) {
 			want := mode == core.TransactionSendsAtomicWithReceive
@@ -387,7 +387,7 @@ func (tx *failingTransaction) Commit(ctx context.Context, out []byte) error {
 
 // Nothing is sent before the commit, nor without one.
 func TestInbox_NothingIsSentWithoutCommit(t *testing.T) {
-	bubble(t, func(b *bed, _ *setup) { b.store = &failing{Store: b.memory, commit: errAway} }, func(b *bed) {
+	bubble(t, func(b *bed, _ *setup) { b.store = &failing{Store: b.memory, commit: errUnreachable} }, func(b *bed) {
 		b.broker.refuse = func([]core.Outgoing) error {
 			if _, ok := b.memory.Entry(billing); !ok {
 				b.Error("sent before the commit")
@@ -405,7 +405,7 @@ func TestInbox_NothingIsSentWithoutCommit(t *testing.T) {
 func TestInbox_MarksManyAtATimeAndRepeats(t *testing.T) {
 	var store *failing
 	bubble(t, func(b *bed, _ *setup) {
-		store = &failing{Store: b.memory, mark: errAway}
+		store = &failing{Store: b.memory, mark: errUnreachable}
 		b.store = store
 	}, func(b *bed) {
 		for i := range 100 {
@@ -465,7 +465,7 @@ func TestInbox_RemovesEntriesAfterRetention(t *testing.T) {
 		if _, ok := b.memory.Entry(billing); ok {
 			b.Error("the entry is not removed")
 		}
-		store.look(func() { store.remove = errAway })
+		store.look(func() { store.remove = errUnreachable })
 		b.pass(time.Hour)
 		b.put("yet another")
 		if !strings.Contains(b.log.String(), "cannot be removed from the inbox") {

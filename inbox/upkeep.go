@@ -31,7 +31,7 @@ const (
 	markDelay      = 500 * time.Millisecond // longest delay of a mark
 	markBatch      = 500                    // size from which a batch does not wait
 	markRetryDelay = 5 * time.Second
-	mostUnmarked   = 20_000 // the oldest are dropped above this: a duplicate of one sends its messages once more
+	maxUnmarked    = 20_000 // the oldest are dropped above this: a duplicate of one sends its messages once more
 	markTimeout    = 10 * time.Second
 
 	removeBatch   = 1000
@@ -62,7 +62,7 @@ func (u *upkeep) mark(key Key) {
 	u.sent = append(u.sent, key)
 	switch {
 	case u.marking || u.failing && u.timer != nil:
-		u.sent = u.sent[max(len(u.sent)-mostUnmarked, 0):]
+		u.sent = u.sent[max(len(u.sent)-maxUnmarked, 0):]
 	case len(u.sent) >= markBatch:
 		u.startMarkingLocked()
 	case u.timer == nil:
@@ -110,7 +110,7 @@ func (u *upkeep) markBatch() bool {
 			u.log.Warn("sent messages cannot be marked in the inbox; the inbox tries again. Until then they are sent once more if the message that they answer is redelivered", "error", err)
 		}
 		u.sent = append(keys, u.sent...)
-		u.sent = u.sent[max(len(u.sent)-mostUnmarked, 0):]
+		u.sent = u.sent[max(len(u.sent)-maxUnmarked, 0):]
 	}
 	u.failing = err != nil
 	if err == nil && len(u.sent) >= markBatch && !u.closed {

@@ -8,10 +8,10 @@ import (
 
 // These are the most values that an attribute of a metric has.
 const (
-	mostMessageTypes = 200
-	mostDestinations = 200
-	mostErrorTypes   = 100
-	mostPolicies     = 200
+	maxMessageTypes = 200
+	maxDestinations = 200
+	maxErrorTypes   = 100
+	maxPolicies     = 200
 )
 
 // bounds limits the values of metric attributes, regardless of the names in messages.
@@ -25,10 +25,10 @@ type bounded struct {
 	values map[string]struct{}
 }
 
-func (b *bounded) value(text string, most int) string {
+func (b *bounded) value(text string, limit int) string {
 	b.mu.RLock()
 	_, known := b.values[text]
-	full := len(b.values) >= most
+	full := len(b.values) >= limit
 	b.mu.RUnlock()
 	switch {
 	case known:
@@ -38,7 +38,7 @@ func (b *bounded) value(text string, most int) string {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, known := b.values[text]; !known && len(b.values) >= most {
+	if _, known := b.values[text]; !known && len(b.values) >= limit {
 		return other
 	}
 	if b.values == nil {
@@ -48,11 +48,11 @@ func (b *bounded) value(text string, most int) string {
 	return text
 }
 
-func (b *bounds) messageType(name string) string { return b.messageTypes.value(name, mostMessageTypes) }
-func (b *bounds) destination(name string) string { return b.destinations.value(name, mostDestinations) }
-func (b *bounds) errorType(name string) string   { return b.errorTypes.value(name, mostErrorTypes) }
+func (b *bounds) messageType(name string) string { return b.messageTypes.value(name, maxMessageTypes) }
+func (b *bounds) destination(name string) string { return b.destinations.value(name, maxDestinations) }
+func (b *bounds) errorType(name string) string   { return b.errorTypes.value(name, maxErrorTypes) }
 
-func (b *bounds) policy(name string) string { return b.policies.value(name, mostPolicies) }
+func (b *bounds) policy(name string) string { return b.policies.value(name, maxPolicies) }
 
 // cache is a map that is read without a lock, and copied for each new entry. It has a few
 // thousand entries at most: values beyond that are created anew each time.
@@ -61,7 +61,7 @@ type cache[K comparable, V any] struct {
 	mu      sync.Mutex
 }
 
-const mostCached = 2000
+const maxCached = 2000
 
 // get returns the entry. If there is none it returns, and stores, the result of create.
 func (c *cache[K, V]) get(key K, create func() V) V {
@@ -81,7 +81,7 @@ func (c *cache[K, V]) add(key K, create func() V) V {
 		if v, ok := (*old)[key]; ok {
 			return v
 		}
-		if len(*old) >= mostCached {
+		if len(*old) >= maxCached {
 			return create()
 		}
 		entries = maps.Clone(*old)

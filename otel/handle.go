@@ -73,7 +73,7 @@ func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.
 	ctx, creation := o.extract(ctx, h)
 	previous := previousOf(*h)
 	if copied.nativeID != "" {
-		if span, ok := o.previous.of(copied); ok {
+		if span, ok := o.previous.find(copied); ok {
 			previous = span
 		}
 	}
@@ -173,31 +173,31 @@ func outcomeOf(e *core.Handling) (outcome, kind string) {
 
 // recordException adds the event that semconv defines for errors.
 func recordException(span trace.Span, err error, kind string) {
-	attrs := []attribute.KeyValue{semconv.ExceptionType(kind), semconv.ExceptionMessage(boundedText(err.Error(), mostErrorText))}
+	attrs := []attribute.KeyValue{semconv.ExceptionType(kind), semconv.ExceptionMessage(boundedText(err.Error(), maxErrorText))}
 	if p, ok := errors.AsType[*core.PanicError](err); ok {
-		attrs = append(attrs, semconv.ExceptionStacktrace(boundedText(string(p.Stack), mostStack)))
+		attrs = append(attrs, semconv.ExceptionStacktrace(boundedText(string(p.Stack), maxStack)))
 	}
 	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(attrs...))
 }
 
 // These limit recorded texts, in bytes.
 const (
-	mostErrorText = 4 << 10
-	mostStack     = 16 << 10
-	mostStatus    = 200
+	maxErrorText = 4 << 10
+	maxStack     = 16 << 10
+	maxStatus    = 200
 )
 
-func statusText(err error) string { return boundedText(err.Error(), mostStatus) }
+func statusText(err error) string { return boundedText(err.Error(), maxStatus) }
 
 // boundedText returns the beginning of a text, in whole characters.
-func boundedText(text string, most int) string {
-	if len(text) <= most {
+func boundedText(text string, limit int) string {
+	if len(text) <= limit {
 		return strings.ToValidUTF8(text, "\uFFFD")
 	}
-	for most > 0 && !utf8.RuneStart(text[most]) {
-		most--
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
 	}
-	return strings.ToValidUTF8(text[:most], "\uFFFD")
+	return strings.ToValidUTF8(text[:limit], "\uFFFD")
 }
 
 // succeeded records the metrics of successes.

@@ -45,9 +45,9 @@ type sender struct {
 	failing bool
 }
 
-// mostRuns is the most endpoints in runs, those that have stopped (up = 0) included, and
+// maxRuns is the most endpoints in runs, those that have stopped (up = 0) included, and
 // the most senders.
-const mostRuns = 100
+const maxRuns = 100
 
 func (h *health) register(m metric.Meter) {
 	var problems [13]error
@@ -115,7 +115,7 @@ func (o *Observer) connectionChanged(e core.ConnectionChange) {
 	s := h.senders[key]
 	switch {
 	case s != nil:
-	case len(h.senders) >= mostRuns:
+	case len(h.senders) >= maxRuns:
 		return
 	default:
 		if h.senders == nil {
@@ -129,7 +129,7 @@ func (o *Observer) connectionChanged(e core.ConnectionChange) {
 
 // forgetOne makes room for another endpoint.
 func (h *health) forgetOne() {
-	if len(h.runs) < mostRuns {
+	if len(h.runs) < maxRuns {
 		return
 	}
 	for key, r := range h.runs {

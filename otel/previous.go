@@ -6,9 +6,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// mostPrevious is the most failed attempts that are remembered for a retry in this
+// maxPrevious is the most failed attempts that are remembered for a retry in this
 // process.
-const mostPrevious = 1000
+const maxPrevious = 1000
 
 // previousAttempts remembers the newest failed attempts, by copy of a message. It is for
 // immediate retries and in-place retries, which write nothing into the message.
@@ -22,8 +22,8 @@ type previousAttempts struct {
 // attemptedCopy is one stored copy of a message.
 type attemptedCopy struct{ queue, nativeID string }
 
-func (p *previousAttempts) remember(of attemptedCopy, span trace.SpanContext) {
-	if of.nativeID == "" || !span.IsValid() {
+func (p *previousAttempts) remember(copied attemptedCopy, span trace.SpanContext) {
+	if copied.nativeID == "" || !span.IsValid() {
 		return
 	}
 	p.mu.Lock()
@@ -31,19 +31,19 @@ func (p *previousAttempts) remember(of attemptedCopy, span trace.SpanContext) {
 	if p.spans == nil {
 		p.spans = map[attemptedCopy]trace.SpanContext{}
 	}
-	if _, known := p.spans[of]; !known {
-		if len(p.order) < mostPrevious {
-			p.order = append(p.order, of)
+	if _, known := p.spans[copied]; !known {
+		if len(p.order) < maxPrevious {
+			p.order = append(p.order, copied)
 		} else {
 			delete(p.spans, p.order[p.next])
-			p.order[p.next] = of
-			p.next = (p.next + 1) % mostPrevious
+			p.order[p.next] = copied
+			p.next = (p.next + 1) % maxPrevious
 		}
 	}
-	p.spans[of] = span
+	p.spans[copied] = span
 }
 
-func (p *previousAttempts) of(copied attemptedCopy) (trace.SpanContext, bool) {
+func (p *previousAttempts) find(copied attemptedCopy) (trace.SpanContext, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	span, ok := p.spans[copied]

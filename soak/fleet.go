@@ -60,7 +60,7 @@ const (
 // keep starts the worker of a slot, and restarts it each time that it has ended.
 func (f *fleet) keep(n int) {
 	s := &f.slots[n]
-	back := restartPause
+	pause := restartPause
 	for start := 0; ; start++ {
 		name := filepath.Join(f.logs, fmt.Sprintf("worker-%d-%04d.log", n, start))
 		log, err := os.Create(name)
@@ -68,23 +68,23 @@ func (f *fleet) keep(n int) {
 			f.fail(err)
 			return
 		}
-		ok, wasReady := f.once(s, name, log)
+		ok, wasReady := f.runWorker(s, name, log)
 		_ = log.Close() // only the worker writes to it
 		if !ok {
 			return
 		}
 		if wasReady {
-			back = restartPause
+			pause = restartPause
 			continue
 		}
-		time.Sleep(back)
-		back = min(2*back, maxRestartPause)
+		time.Sleep(pause)
+		pause = min(2*pause, maxRestartPause)
 	}
 }
 
-// once runs one worker until it ends. It returns false if no other worker should be
+// runWorker runs one worker until it ends. It returns false if no other worker should be
 // started.
-func (f *fleet) once(s *slot, name string, log io.Writer) (again, wasReady bool) {
+func (f *fleet) runWorker(s *slot, name string, log io.Writer) (restart, wasReady bool) {
 	spoke := false // the worker has reported why it ended
 	options := f.options
 	options.record = func(fact fact) {
@@ -128,7 +128,7 @@ func (f *fleet) once(s *slot, name string, log io.Writer) (again, wasReady bool)
 	case s.killed, spoke:
 	case s.stopping:
 		if err := w.err(); err != nil {
-			f.ledger.addDisorderly(fmt.Sprintf("%v; its log is %s", err, name))
+			f.ledger.addFailedEnd(fmt.Sprintf("%v; its log is %s", err, name))
 		}
 	default:
 		f.ledger.addDeath(fmt.Sprintf("a worker ended by itself: %v; its log is %s", w.err(), name))

@@ -89,7 +89,7 @@ func play(t *testing.T, killed bool, script func(n int, w *scriptedWorker)) *led
 
 // texts returns the entries about workers that did not end as they should.
 func (l *ledger) texts() string {
-	return strings.Join([]string{strings.Join(l.ended, ","), strings.Join(l.deaths, ","), strings.Join(l.disorderly, ",")}, "|")
+	return strings.Join([]string{strings.Join(l.ended, ","), strings.Join(l.deaths, ","), strings.Join(l.failedEnds, ",")}, "|")
 }
 
 func TestFleet_WorkerThatIsKilledIsReplaced(t *testing.T) {
@@ -99,7 +99,7 @@ func TestFleet_WorkerThatIsKilledIsReplaced(t *testing.T) {
 	}
 }
 
-func TestFleet_WorkerThatIsRefusedStartsAgain(t *testing.T) {
+func TestFleet_RefusedWorkerIsRestarted(t *testing.T) {
 	l := play(t, false, func(n int, w *scriptedWorker) {
 		if n == 1 {
 			w.record(fact{kind: factRefused, text: "connection refused"})

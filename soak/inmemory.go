@@ -277,19 +277,19 @@ func (c *calls) send(ctx context.Context, call func() error) error {
 		}
 		f, changed = c.inForce()
 	}
-	return perhaps("the send", f.sends, f.sendAnswers, call)
+	return maybeFail("the send", f.sends, f.sendAnswers, call)
 }
 
 // settle makes a call that settles a delivery.
 func (c *calls) settle(call func() error) error {
 	f, _ := c.inForce()
-	return perhaps("the settlement", f.settlements, f.answers, call)
+	return maybeFail("the settlement", f.settlements, f.answers, call)
 }
 
-// perhaps makes a call, or returns an error instead of it or after it, with the given
+// maybeFail makes a call, or returns an error instead of it or after it, with the given
 // probabilities.
-func perhaps(name string, instead, after float64, call func() error) error {
-	if rand.Float64() < instead {
+func maybeFail(name string, before, after float64, call func() error) error {
+	if rand.Float64() < before {
 		return fmt.Errorf("%s was lost on the way to the broker", name)
 	}
 	if err := call(); err != nil {
@@ -400,7 +400,7 @@ func (d *faultyDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) e
 // Renew implements core.Delivery.
 func (d *faultyDelivery) Renew(ctx context.Context) error {
 	f, _ := d.t.calls.inForce()
-	return perhaps("the renewal", f.renewals, 0, func() error {
+	return maybeFail("the renewal", f.renewals, 0, func() error {
 		if d.t.isDead() {
 			return errDead
 		}

@@ -74,7 +74,7 @@ type ledger struct {
 	refused    int // starts of workers that were refused
 	deaths     []string
 	ended      []string // errors of endpoints that ended while they ran
-	disorderly []string // errors of workers that were asked to end
+	failedEnds []string // errors of workers that were asked to end
 	leaks      []string
 	left       map[string]int // messages in the queues at the end
 	unread     int            // messages in the error queue that are not orders
@@ -194,8 +194,8 @@ func (l *ledger) addMoved(id int, c movedCopy) {
 // addDeath records a worker that ended by itself without a report.
 func (l *ledger) addDeath(text string) { l.add(&l.deaths, text) }
 
-// addDisorderly records a worker that did not shut down properly when asked to.
-func (l *ledger) addDisorderly(text string) { l.add(&l.disorderly, text) }
+// addFailedEnd records a worker that did not shut down properly when asked to.
+func (l *ledger) addFailedEnd(text string) { l.add(&l.failedEnds, text) }
 
 // addLeak records the place where a secret was found.
 func (l *ledger) addLeak(text string) { l.add(&l.leaks, text) }

@@ -79,7 +79,7 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	flags.SetOutput(stderr)
 	all := flags.Duration("for", time.Hour, "how `long` there is load, for all transports together; each fault is struck once at least")
 	names := flags.String("transport", "all", "`names` or patterns of the transports, separated by commas; or all")
-	only := flags.String("fault", "", "a `pattern` of the faults to strike, such as '*kill*'; * stands for anything. The default is all faults")
+	pattern := flags.String("fault", "", "a `pattern` of the faults to strike, such as '*kill*'; * stands for anything. The default is all faults")
 	calm := flags.Duration("calm", 0, "how `long` there are only kills of workers after a fault, before the next one")
 	list := flags.Bool("list", false, "list the transports and exit")
 	logs := flags.String("logs", "", "the `directory` for logs and the report; the default is a new temporary one")
@@ -95,8 +95,8 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 	switch {
 	case flags.NArg() > 0:
 		return false, fmt.Errorf("there is an argument %q, but only flags are known", flags.Arg(0))
-	case !isPattern(*only):
-		return false, fmt.Errorf("-fault: %q is no pattern", *only)
+	case !isPattern(*pattern):
+		return false, fmt.Errorf("-fault: %q is no pattern", *pattern)
 	case *all <= 0 || *window < 1 || *pace <= 0:
 		return false, errors.New("-for, -window and -pace must be more than 0")
 	case *calm < 0:
@@ -126,8 +126,8 @@ func soak(ctx context.Context, args []string, stdout, stderr io.Writer) (broken 
 			kills: [2]time.Duration{2 * time.Second, 4 * time.Second}, seed: *seed,
 			patience: 3 * time.Minute, lastPatience: lastPatience, logs: filepath.Join(*logs, s.name), out: stdout,
 		}
-		if *only != "" {
-			r.chosen = func(f fault) bool { ok, _ := path.Match(*only, f.name); return ok }
+		if *pattern != "" {
+			r.chosen = func(f fault) bool { ok, _ := path.Match(*pattern, f.name); return ok }
 		}
 		done, err := r.do(ctx)
 		if err != nil {

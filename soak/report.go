@@ -40,9 +40,9 @@ func runsTable(results []*result) string {
 	for _, r := range results {
 		c := r.counts
 		lost := func(p promise) string { return strconv.Itoa(r.brokenBy(p)) }
-		again := fmt.Sprintf("%d / %d / %d", c.repeated[orders], c.repeated[shipping], c.repeated[notices])
+		repeated := fmt.Sprintf("%d / %d / %d", c.repeated[orders], c.repeated[shipping], c.repeated[notices])
 		if r.subject.isAtomic() {
-			again = fmt.Sprintf("by rows %d, perhaps sent twice %d", r.brokenBy(promiseExact), c.doubtful)
+			repeated = fmt.Sprintf("by rows %d, perhaps sent twice %d", r.brokenBy(promiseExact), c.doubtful)
 		}
 		struck := strconv.Itoa(len(r.outcomes))
 		if idle := r.idle(); idle > 0 {
@@ -50,9 +50,9 @@ func runsTable(results []*result) string {
 		}
 		rows = append(rows, []string{
 			r.subject.title, round(r.took), thousands(c.orders), thousands(c.handled), strconv.Itoa(r.kills), struck,
-			lost(promiseHandled) + " / " + lost(promiseSends), again,
+			lost(promiseHandled) + " / " + lost(promiseSends), repeated,
 			fmt.Sprintf("%s / %d / %s", lost(promiseMoved), c.movedMore, lost(promiseHealthy)),
-			fmt.Sprintf("%d for %d of %d; %d to %d", attempts, c.asOften, c.failing, c.fewest, c.most),
+			fmt.Sprintf("%d for %d of %d; %d to %d", attempts, c.asOften, c.failing, c.fewest, c.max),
 			lost(promiseNothing), lost(promiseRuns), strconv.Itoa(c.refused),
 		})
 	}

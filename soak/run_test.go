@@ -49,7 +49,7 @@ func TestDrain_WaitsForQueuesAndTheErrorQueue(t *testing.T) {
 	}
 }
 
-func TestDrain_GivesUpWhatStays(t *testing.T) {
+func TestDrain_EndsWithRemainingMessages(t *testing.T) {
 	s := &measured{all: []map[string]int{{"orders": 2, errorQueue: 1}}}
 	r := &run{system: s, ledger: goodLedger(t), lastPatience: 300 * time.Millisecond}
 	if err := r.drain(t.Context()); err != nil || s.asked < 2 {

@@ -182,12 +182,12 @@ func obeySQS(s *testserver.Server, from io.Reader) error {
 			return fmt.Errorf("%q is no command: %w", lines.Text(), err)
 		}
 		s.ClearFaults()
-		always := testserver.Match{Times: -1}
+		permanent := testserver.Match{Times: -1}
 		if c.Throttle {
-			s.Reject(always, testserver.Throttling)
+			s.Reject(permanent, testserver.Throttling)
 		}
 		if c.LoseAnswers {
-			s.LoseAnswer(always)
+			s.LoseAnswer(permanent)
 		}
 		if c.FailSettlement {
 			for _, operation := range []string{"DeleteMessageBatch", "ChangeMessageVisibilityBatch"} {

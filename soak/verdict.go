@@ -168,7 +168,7 @@ func (l *ledger) verdict(g guarantees) []finding {
 		finding{promise: promiseNothing, texts: l.remainsLocked()},
 		finding{promise: promiseRuns, texts: slices.Concat(l.ended, l.deaths)},
 		finding{promise: promiseRecovers, texts: l.stalled},
-		finding{promise: promiseShutdown, texts: l.disorderly},
+		finding{promise: promiseShutdown, texts: l.failedEnds},
 		finding{promise: promiseSecrets, texts: l.leaks},
 	)
 }
@@ -264,7 +264,7 @@ type counts struct {
 	movedMore int // the number of these that are in the error queue more than once
 	asOften   int // the number of these with exactly as many attempts as configured
 	fewest    int
-	most      int
+	max       int
 	refused   int // starts of workers
 }
 
@@ -290,7 +290,7 @@ func (l *ledger) counts() counts {
 			c.fewest = o.began
 		}
 		c.failing++
-		c.fewest, c.most = min(c.fewest, o.began), max(c.most, o.began)
+		c.fewest, c.max = min(c.fewest, o.began), max(c.max, o.began)
 		if o.began == attempts {
 			c.asOften++
 		}

@@ -76,11 +76,11 @@ func TestVerdict_GoodLedgerBreaksNoPromise(t *testing.T) {
 func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 	all := []guarantees{sendsAtomic, receiveOnly, counting, inOrder}
 	for name, test := range map[string]struct {
-		spoil    func(l *ledger)
-		promises []promise
-		of       []guarantees
-		id       int    // that is named; -1 for none
-		text     string // that is shown
+		spoil      func(l *ledger)
+		promises   []promise
+		guarantees []guarantees
+		id         int    // that is named; -1 for none
+		text       string // that is shown
 	}{
 		"an order that was not handled": {
 			func(l *ledger) { l.orders[7].handled = [stages]int{} },
@@ -171,7 +171,7 @@ func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 			[]promise{promiseRecovers}, all, -1, "nothing was handled",
 		},
 		"a worker that did not end in order": {
-			func(l *ledger) { l.addDisorderly("exit status 1") },
+			func(l *ledger) { l.addFailedEnd("exit status 1") },
 			[]promise{promiseShutdown}, all, -1, "exit status 1",
 		},
 		"a password in a log": {
@@ -184,7 +184,7 @@ func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 				l := goodLedger(t)
 				test.spoil(l)
 				found := broken(l, g)
-				if !slices.Contains(test.of, g) {
+				if !slices.Contains(test.guarantees, g) {
 					if len(found) > 0 {
 						t.Errorf("%v: %v", g, &found[0])
 					}
@@ -209,7 +209,7 @@ func TestVerdict_WrongLedgerBreaksItsPromise(t *testing.T) {
 }
 
 // A sender that got no answer sends again, so that duplicates of its order are its own.
-func TestVerdict_OrderThatWasPerhapsSentTwiceMayBeThereTwice(t *testing.T) {
+func TestVerdict_OrderOfUnknownSendMayBeDuplicated(t *testing.T) {
 	l := goodLedger(t)
 	l.accept(13, true)
 	l.addRow(orders, 13)
@@ -255,7 +255,7 @@ func TestCounts(t *testing.T) {
 	l.accept(5, true)
 	want := counts{
 		orders: failingOrder + 21, handled: 3*(failingOrder+19) + 3, failures: attempts, repeated: [stages]int{shipping: 2}, doubtful: 1,
-		failing: 1, movedMore: 1, asOften: 0, fewest: attempts + 1, most: attempts + 1, refused: 1,
+		failing: 1, movedMore: 1, asOften: 0, fewest: attempts + 1, max: attempts + 1, refused: 1,
 	}
 	if got := l.counts(); got != want {
 		t.Errorf("counts are %+v, want %+v", got, want)

@@ -103,12 +103,12 @@ func (l *lines) with(text string) (found []string) {
 const patience = 5 * time.Minute
 
 // await waits until is returns true: nothing tells when.
-func await(t *testing.T, what string, is func() bool) {
+func await(t *testing.T, subject string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not after %v", what, patience)
+			t.Fatalf("%s: not after %v", subject, patience)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -158,14 +158,14 @@ func TestOutage_OfRabbitMQ(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for what, want := range map[string]int{
+	for name, want := range map[string]int{
 		`select count(*) from reprise_bridge.mails`:                 rounds * each,
 		`select count(distinct order_id) from reprise_bridge.mails`: rounds * each,
 		`select count(*) from reprise_bridge.error`:                 0,
 	} {
 		var got int
-		if err := s.pool.QueryRow(ctx, what).Scan(&got); err != nil || got != want {
-			t.Errorf("%s: %d, %v, want %d", what, got, err, want)
+		if err := s.pool.QueryRow(ctx, name).Scan(&got); err != nil || got != want {
+			t.Errorf("%s: %d, %v, want %d", name, got, err, want)
 		}
 	}
 	await(t, "the queue of the bridge is empty", func() bool {

@@ -54,15 +54,15 @@ func (s *shop) count(ctx context.Context) (orders int, err error) {
 
 // awaitMails waits until this number of orders has a mail.
 func (s *shop) awaitMails(ctx context.Context, orders int) error {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
 	for {
 		var mails int
 		if err := s.pool.QueryRow(ctx, `select count(distinct order_id) from reprise_bridge.mails`).Scan(&mails); err != nil || mails >= orders {
 			return err
 		}
 		select {
-		case <-again.C:
+		case <-ticker.C:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

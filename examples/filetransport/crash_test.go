@@ -84,7 +84,7 @@ func TestKill_LosesNothing(t *testing.T) {
 		p.kill()
 	}
 
-	// What is left comes again, once its locks have run out.
+	// The messages that are left are redelivered once their locks have ended.
 	transport := open(t, filetransport.Config{Dir: f.dir})
 	r := receiver(t, transport, 100)
 	for {
@@ -108,7 +108,7 @@ func TestKill_LosesNothing(t *testing.T) {
 
 	sent, completing, completed := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, e := range f.events() {
-		switch e.what {
+		switch e.kind {
 		case "sent":
 			sent[e.id] = true
 		case "completing":
@@ -120,7 +120,7 @@ func TestKill_LosesNothing(t *testing.T) {
 				t.Errorf("message %s was delivered after Complete had returned", e.id)
 			}
 		default:
-			t.Errorf("%s %s %s", e.what, e.id, e.rest)
+			t.Errorf("%s %s %s", e.kind, e.id, e.text)
 		}
 	}
 	for id := range sent {
@@ -135,8 +135,8 @@ func TestKill_LosesNothing(t *testing.T) {
 func (f *fleet) hasTried() bool {
 	seen := map[string]bool{}
 	for _, e := range f.events() {
-		seen[e.what] = true
-		if e.what == "received" && !strings.HasPrefix(e.rest, "1 ") {
+		seen[e.kind] = true
+		if e.kind == "received" && !strings.HasPrefix(e.text, "1 ") {
 			seen["redelivered"] = true
 		}
 	}
@@ -175,12 +175,12 @@ func TestProcesses_Compete(t *testing.T) {
 	}
 	received := map[string]int{}
 	for _, e := range f.events() {
-		switch e.what {
+		switch e.kind {
 		case "received":
 			received[e.id]++
 		case "completing", "completed":
 		default:
-			t.Errorf("%s %s %s", e.what, e.id, e.rest)
+			t.Errorf("%s %s %s", e.kind, e.id, e.text)
 		}
 	}
 	equal(t, "messages received", len(received), messages)
@@ -195,8 +195,8 @@ func TestProcesses_Compete(t *testing.T) {
 func (f *fleet) receivers() int {
 	pids := map[string]bool{}
 	for _, e := range f.events() {
-		if e.what == "received" {
-			pids[strings.Fields(e.rest)[1]] = true
+		if e.kind == "received" {
+			pids[strings.Fields(e.text)[1]] = true
 		}
 	}
 	return len(pids)
@@ -268,7 +268,7 @@ func (p *process) kill() {
 }
 
 // event is a line of the log.
-type event struct{ what, id, rest string }
+type event struct{ kind, id, text string }
 
 func (f *fleet) log(format string, args ...any) { f.job.log(format, args...) }
 
@@ -277,9 +277,9 @@ func (f *fleet) events() (events []event) {
 	content, err := os.ReadFile(f.job.Log)
 	settled(f.t, err)
 	for line := range strings.Lines(string(content)) {
-		what, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		id, rest, _ := strings.Cut(rest, " ")
-		events = append(events, event{what, id, rest})
+		kind, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		id, text, _ := strings.Cut(text, " ")
+		events = append(events, event{kind, id, text})
 	}
 	return events
 }
@@ -402,13 +402,13 @@ func (j job) handle(d core.Delivery) {
 	}
 }
 
-// hold notes until when this process holds a message, and that nobody else does.
+// hold notes until when this process holds a message, and that no other process does.
 // The notes are one file each, so that those of a killed process are there to be
 // compared with: its locks count.
 func (j job) hold(d core.Delivery) (note string) {
-	until := d.LockedUntil()
-	claimed := until.Add(-j.Lock)
-	note = filepath.Join(j.Holders, fmt.Sprintf("%s_%d_%d", d.Incoming().NativeID, until.UnixNano(), os.Getpid()))
+	lockedUntil := d.LockedUntil()
+	claimed := lockedUntil.Add(-j.Lock)
+	note = filepath.Join(j.Holders, fmt.Sprintf("%s_%d_%d", d.Incoming().NativeID, lockedUntil.UnixNano(), os.Getpid()))
 	if err := os.WriteFile(note, nil, 0o600); err != nil {
 		panic(err)
 	}

@@ -202,7 +202,7 @@ type receiver struct {
 	closed      error
 	held        map[*delivery]bool
 	list        []message // due messages come first
-	rest        time.Time // no new list is made before this time
+	nextList    time.Time // no new list is made before this time
 }
 
 // OpenReceiver implements core.Transport.
@@ -239,7 +239,7 @@ func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
 	defer r.mu.Unlock()
 	began := time.Now()
 	maps.DeleteFunc(r.held, func(d *delivery, _ bool) bool { return !began.Before(d.message.at) }) // their locks are lost
-	if r.closed == nil && !r.due() && !began.Before(r.rest) {
+	if r.closed == nil && !r.due() && !began.Before(r.nextList) {
 		files, err := os.ReadDir(r.dir)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // other errors may be transient (C15)
 			return 0, fmt.Errorf("filetransport: receive from %q: %w", r.cfg.Queue, err)
@@ -250,10 +250,10 @@ func (r *receiver) fetch(dst []core.Delivery) (n int, err error) {
 				r.list = append(r.list, m)
 			}
 		}
-		r.rest = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // spend at most a tenth of the time on lists
+		r.nextList = time.Now().Add(10*time.Since(began) - r.transport.cfg.PollInterval) // spend at most a tenth of the time on lists
 	}
-	size, most := 0, cmp.Or(r.cfg.MaxReceiveBytes, math.MaxInt)
-	for ; r.closed == nil && n < len(dst) && size < most && r.due(); r.list = r.list[1:] {
+	size, limit := 0, cmp.Or(r.cfg.MaxReceiveBytes, math.MaxInt)
+	for ; r.closed == nil && n < len(dst) && size < limit && r.due(); r.list = r.list[1:] {
 		if dst[n] = r.claim(r.list[0]); dst[n] != nil {
 			size += len(dst[n].Incoming().Body)
 			n++

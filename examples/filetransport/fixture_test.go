@@ -69,19 +69,19 @@ func settled(t testing.TB, err error) {
 	}
 }
 
-func matches(t testing.TB, what string, err error, targets ...error) {
+func matches(t testing.TB, subject string, err error, targets ...error) {
 	t.Helper()
 	for _, target := range targets {
 		if !errors.Is(err, target) {
-			t.Errorf("%s: %v, which does not match %v", what, err, target)
+			t.Errorf("%s: %v, which does not match %v", subject, err, target)
 		}
 	}
 }
 
-func equal[T comparable](t testing.TB, what string, got, want T) {
+func equal[T comparable](t testing.TB, subject string, got, want T) {
 	t.Helper()
 	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
+		t.Errorf("%s: got %v, want %v", subject, got, want)
 	}
 }
 

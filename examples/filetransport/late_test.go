@@ -11,9 +11,9 @@ import (
 	"github.com/reprise-go/reprise/examples/filetransport"
 )
 
-// A lock has ended when its time has come, not only when somebody took it over:
-// the message comes again, with a count that says so.
-func TestSettlement_LateOneChangesNothing(t *testing.T) {
+// A lock has ended when its time has come, not only when another process took it
+// over: the message is redelivered, with a higher count.
+func TestSettlement_AfterTheLockChangesNothing(t *testing.T) {
 	for name, settle := range settlements {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

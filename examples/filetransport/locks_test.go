@@ -41,10 +41,10 @@ func TestLock_ExpiredIsTakenOver(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a, b, transport, dir := competing(t)
 				send(t, transport, "m")
-				late := receive(t, a)
+				expired := receive(t, a)
 				start := time.Now()
-				if until := late.LockedUntil(); !until.Equal(start.Add(lock)) {
-					t.Errorf("locked until %v, received at %v", until, start)
+				if lockedUntil := expired.LockedUntil(); !lockedUntil.Equal(start.Add(lock)) {
+					t.Errorf("locked until %v, received at %v", lockedUntil, start)
 				}
 				taken := receive(t, b) // blocks until then
 				if waited := time.Since(start); waited < lock || waited > lock+time.Second {
@@ -52,9 +52,9 @@ func TestLock_ExpiredIsTakenOver(t *testing.T) {
 				}
 				equal(t, "count", taken.Incoming().DeliveryCount, 2)
 				equal(t, "redelivered", taken.Incoming().Redelivered, true)
-				equal(t, "native id", taken.Incoming().NativeID, late.Incoming().NativeID)
+				equal(t, "native id", taken.Incoming().NativeID, expired.Incoming().NativeID)
 				before := names(t, dir)
-				matches(t, "late settlement", settle(t.Context(), late), core.ErrLockLost)
+				matches(t, "late settlement", settle(t.Context(), expired), core.ErrLockLost)
 				equal(t, "files", strings.Join(names(t, dir), " "), strings.Join(before, " "))
 				settled(t, taken.Complete(t.Context()))
 				equal(t, "files", len(names(t, dir)), 0)
@@ -72,12 +72,12 @@ func TestLock_NameProtectsATakenOverMessage(t *testing.T) {
 			transport, dir := opened(t, filetransport.Config{LockDuration: time.Hour})
 			send(t, transport, "m")
 			d := receive(t, receiver(t, transport, 1))
-			for _, change := range []struct{ until, token string }{
+			for _, change := range []struct{ lockedUntil, token string }{
 				{future(), "held-OTHER"},            // taken over
 				{future(), "back"},                  // and given back
 				{at(d.LockedUntil()), "held-OTHER"}, // and held until the same moment
 			} {
-				taken := strings.Join([]string{change.until, "1", d.Incoming().NativeID, change.token}, "_")
+				taken := strings.Join([]string{change.lockedUntil, "1", d.Incoming().NativeID, change.token}, "_")
 				settled(t, os.Rename(filepath.Join(dir, names(t, dir)[0]), filepath.Join(dir, taken)))
 				matches(t, "with "+taken, settle(t.Context(), d), core.ErrLockLost)
 				if got := names(t, dir); len(got) != 1 || got[0] != taken {
@@ -96,8 +96,8 @@ func TestRenew_KeepsTheLock(t *testing.T) {
 		for range 5 {
 			time.Sleep(lock / 2)
 			settled(t, d.Renew(t.Context()))
-			if until := d.LockedUntil(); !until.Equal(time.Now().Add(lock)) {
-				t.Errorf("renewed until %v at %v", until, time.Now())
+			if lockedUntil := d.LockedUntil(); !lockedUntil.Equal(time.Now().Add(lock)) {
+				t.Errorf("renewed until %v at %v", lockedUntil, time.Now())
 			}
 			nothing(t, b)
 		}
@@ -118,7 +118,7 @@ func TestLock_LostMakesRoom(t *testing.T) {
 		r := receiver(t, transport, 1)
 		start := time.Now()
 		equal(t, "first", string(receive(t, r).Incoming().Body), "a")
-		equal(t, "second", string(receive(t, r).Incoming().Body), "b") // nobody settles: the engine does not, then
+		equal(t, "second", string(receive(t, r).Incoming().Body), "b") // no settlement: the engine makes none then
 		if waited := time.Since(start); waited < lock || waited > lock+time.Second {
 			t.Errorf("room was made after %v", waited)
 		}
@@ -142,7 +142,7 @@ func TestDeliveryCount_SurvivesRestart(t *testing.T) {
 				t.Errorf("delivery %d: count %d, redelivered %v", i+1, in.DeliveryCount, in.Redelivered)
 			}
 			switch step.settle {
-			case "crash": // nobody renews it
+			case "crash": // without a renewal
 			case "Close":
 				settled(t, process.Close(t.Context()))
 				matches(t, "after Close", d.Complete(t.Context()), core.ErrLockLost, core.ErrClosed)
@@ -167,8 +167,8 @@ func TestReceive_PollsForOtherProcesses(t *testing.T) {
 			start := time.Now()
 			settled(t, other.Send(t.Context(), core.Outgoing{ID: "1", Queue: "orders", Delay: delay}))
 			settled(t, (<-received).Complete(t.Context()))
-			if late := time.Since(start) - delay; late < 0 || late > transport.Capabilities().DelayPrecision {
-				t.Errorf("delayed by %v, it came %v later", delay, late)
+			if lateness := time.Since(start) - delay; lateness < 0 || lateness > transport.Capabilities().DelayPrecision {
+				t.Errorf("delayed by %v, it came %v later", delay, lateness)
 			}
 		}
 	})

@@ -75,7 +75,7 @@ func TestTransitions(t *testing.T) {
 		now, lock := time.Now(), time.Minute
 		waiting := message{now.Add(-time.Hour), 3, "ID", "back"}
 		held := claim(waiting, lock)
-		for what, c := range map[string]struct{ got, want message }{
+		for name, c := range map[string]struct{ got, want message }{
 			"a claim is no failure":                            {held, message{now.Add(lock), 3, "", held.state}},
 			"a claim of what is held means that a holder died": {claim(held, lock), message{now.Add(lock), 4, "", ""}},
 			"a renewal moves the end of the lock alone":        {renew(held, 2*lock), message{now.Add(2 * lock), 3, "", held.state}},
@@ -83,18 +83,18 @@ func TestTransitions(t *testing.T) {
 			"an abandoned message has failed":                  {abandon(held, lock), message{now, 4, "", "back"}},
 		} {
 			if c.got.state != c.want.state && c.want.state != "" || !c.got.at.Equal(c.want.at) || c.got.count != c.want.count {
-				t.Errorf("%s: %+v, want %+v", what, c.got, c.want)
+				t.Errorf("%s: %+v, want %+v", name, c.got, c.want)
 			}
 			if c.got.id != "ID" {
-				t.Errorf("%s: id %q", what, c.got.id)
+				t.Errorf("%s: id %q", name, c.got.id)
 			}
 		}
 		if complete(held, lock) != (message{}) {
 			t.Error("of a complete message there is a file")
 		}
 		// The same moment and the same count: only the token makes the name another one.
-		if again := claim(release(held, 0), lock); !again.held() || again.name() == held.name() {
-			t.Errorf("a held name came again: %s", again.name())
+		if second := claim(release(held, 0), lock); !second.held() || second.name() == held.name() {
+			t.Errorf("a held name came again: %s", second.name())
 		}
 	})
 }

@@ -80,8 +80,8 @@ func run(ctx context.Context, o options) (err error) {
 	page := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	// end
 	defer func() {
-		late := context.WithoutCancel(ctx)
-		err = errors.Join(err, tracers.Shutdown(late), meters.Shutdown(late))
+		uncancelled := context.WithoutCancel(ctx)
+		err = errors.Join(err, tracers.Shutdown(uncancelled), meters.Shutdown(uncancelled))
 	}()
 
 	log := slog.New(otelreprise.Handler(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn})))

@@ -94,11 +94,11 @@ func scrape(t *testing.T, address string, wanted ...string) string {
 	return page
 }
 
-func await(t *testing.T, what string, isSo func() bool) {
+func await(t *testing.T, subject string, isSo func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !isSo(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("there was never %s", what)
+			t.Fatalf("there was never %s", subject)
 		}
 	}
 }

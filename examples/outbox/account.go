@@ -27,8 +27,8 @@ func (a *account) title(format string, args ...any) {
 }
 
 // line is called with mu held.
-func (a *account) line(who, format string, args ...any) {
-	fmt.Fprintf(a.out, "   %-8s %s\n", who, fmt.Sprintf(format, args...))
+func (a *account) line(actor, format string, args ...any) {
+	fmt.Fprintf(a.out, "   %-8s %s\n", actor, fmt.Sprintf(format, args...))
 }
 
 // place has the shop place an order. The actions of billing are printed afterwards.

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// service is one in a process of its own.
+// service is one in a separate process.
 type service struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -118,8 +118,8 @@ func (d *database) count(sql string, args ...any) (n int) {
 // patience is for what never happens; the speed of the machine is not tested.
 const patience = 5 * time.Minute
 
-// until waits until a count is what it has to become.
-func (d *database) until(want int, sql string, args ...any) {
+// await waits until a count is what it has to become.
+func (d *database) await(want int, sql string, args ...any) {
 	d.t.Helper()
 	deadline := time.Now().Add(patience)
 	for got := d.count(sql, args...); got != want; got = d.count(sql, args...) {
@@ -166,7 +166,7 @@ func TestCrash_AtEachStep(t *testing.T) {
 				status, _, _ := s.post("the first")
 				answered <- status == http.StatusCreated
 			}()
-			db.until(1, waitsForLock, s.name, tt.statement)
+			db.await(1, waitsForLock, s.name, tt.statement)
 			if tt.placed == 1 && !<-answered { // the command may be there before the answer
 				t.Error("the order was not placed, the customer has read")
 			}
@@ -175,12 +175,12 @@ func TestCrash_AtEachStep(t *testing.T) {
 				t.Error("the order was placed, the customer has read")
 			}
 			locker.exec(`rollback`)
-			db.until(0, connected, s.name) // the server has noticed
+			db.await(0, connected, s.name) // the server has noticed
 
 			// For each order there is a command or, in its place, an invoice.
-			for _, what := range []string{orders, sold, `select (select count(*) from reprise_outbox.billing) + (` + invoices + `)`} {
-				if got := db.count(what); got != tt.placed {
-					t.Errorf("after the crash, %s: %d, want %d", what, got, tt.placed)
+			for _, query := range []string{orders, sold, `select (select count(*) from reprise_outbox.billing) + (` + invoices + `)`} {
+				if got := db.count(query); got != tt.placed {
+					t.Errorf("after the crash, %s: %d, want %d", query, got, tt.placed)
 				}
 			}
 
@@ -190,13 +190,13 @@ func TestCrash_AtEachStep(t *testing.T) {
 
 			s = startService(t, url)
 			s.place("the first") // the customer knows no better
-			db.until(1, orders+` where status = 'invoiced'`)
-			for what, want := range map[string]int{orders: 1, sold: 1, invoices: 1} {
-				if got := db.count(what); got != want {
-					t.Errorf("in the end, %s: %d, want %d", what, got, want)
+			db.await(1, orders+` where status = 'invoiced'`)
+			for query, want := range map[string]int{orders: 1, sold: 1, invoices: 1} {
+				if got := db.count(query); got != want {
+					t.Errorf("in the end, %s: %d, want %d", query, got, want)
 				}
 			}
-			db.until(0, messages)
+			db.await(0, messages)
 		})
 	}
 }
@@ -230,8 +230,8 @@ func TestCrash_UnderLoad(t *testing.T) {
 		})
 	}
 	for i := range crashes {
-		enough := int64((i + 1) * customers * each / (crashes + 1))
-		for answered.Load() < enough && t.Context().Err() == nil {
+		target := int64((i + 1) * customers * each / (crashes + 1))
+		for answered.Load() < target && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		mu.Lock()
@@ -240,16 +240,16 @@ func TestCrash_UnderLoad(t *testing.T) {
 		mu.Unlock()
 	}
 	wg.Wait()
-	db.until(0, unfinished)
-	for what, want := range map[string]int{
+	db.await(0, unfinished)
+	for query, want := range map[string]int{
 		orders:   customers * each,
 		sold:     customers * each,
 		invoices: customers * each,
 		`select count(distinct order_id) from reprise_outbox.invoices`: customers * each,
 		messages: 0,
 	} {
-		if got := db.count(what); got != want {
-			t.Errorf("%s: %d, want %d", what, got, want)
+		if got := db.count(query); got != want {
+			t.Errorf("%s: %d, want %d", query, got, want)
 		}
 	}
 }
@@ -264,10 +264,10 @@ func TestService(t *testing.T) {
 	if err != nil || status != http.StatusCreated || path != "/orders/1" {
 		t.Fatalf("an order: %d %q, %v", status, path, err)
 	}
-	if _, again, _ := s.post("my first"); again != path {
-		t.Errorf("the same order once more is %q, want %q", again, path)
+	if _, second, _ := s.post("my first"); second != path {
+		t.Errorf("the same order once more is %q, want %q", second, path)
 	}
-	db.until(0, unfinished)
+	db.await(0, unfinished)
 	tests := map[string]struct {
 		method, path, body string
 		status             int

@@ -14,7 +14,7 @@ import (
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
 )
 
-// server is for all tests; each has a database of its own.
+// server is for all tests; each has a separate database.
 var server *postgres.Server
 
 // databaseVariable makes the test's binary the service, which can be killed.
@@ -98,7 +98,7 @@ func TestStory(t *testing.T) {
 		t.Errorf("the story is:\n%s\nwant:\n%s", &out, wantStory)
 	}
 
-	// Whoever runs it a second time reads the same, about other orders.
+	// A second run prints the same, about other orders.
 	out.Reset()
 	if err := run(t.Context(), &out, options{database: database, logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestWithoutDatabase(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "export DATABASE_URL=postgres://") {
 		t.Errorf("without a database: %v; want an error that says how to name one", err)
 	}
-	// Of a password with a / in it a URL has a part elsewhere, where nobody takes it for one.
+	// Of a password with a / in it a URL has a part elsewhere, where no reader takes it for a password.
 	err = run(t.Context(), os.Stdout, options{database: "postgres://app:s3c/r@et@localhost/shop", logger: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "%2F") || strings.Contains(err.Error(), "et@") {
 		t.Errorf("with a URL that is none: %v; want an error that says how to write one, without a part of the password", err)

@@ -101,16 +101,16 @@ func TestWays(t *testing.T) {
 	if r := results["circuit breaker"]; r.calls > 50 || r.failed > 0 || r.longest > 10 {
 		t.Errorf("circuit breaker: %+v", r)
 	}
-	if r := results["delayed retries, the defaults"]; r.failed < 500 || r.mostTries != 24 {
+	if r := results["delayed retries, the defaults"]; r.failed < 500 || r.maxTries != 24 {
 		t.Errorf("defaults: %+v", r)
 	}
 	if r := results["delayed retries that last"]; r.failed > 0 || r.longest > 1 {
 		t.Errorf("lasting: %+v", r)
 	}
-	if r := results["retries in the handler"]; r.mostTries != 96 || r.longest < 10 {
+	if r := results["retries in the handler"]; r.maxTries != 96 || r.longest < 10 {
 		t.Errorf("retries in the handler: %+v", r)
 	}
-	if r := results["rate limiting"]; r.failed > 0 || r.longest < 60 || r.again > 20 {
+	if r := results["rate limiting"]; r.failed > 0 || r.longest < 60 || r.retries > 20 {
 		t.Errorf("rate limiting: %+v", r)
 	}
 }

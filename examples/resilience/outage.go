@@ -75,7 +75,7 @@ type shop struct {
 	charged map[int]time.Time // by order
 	noted   int
 	failed  int           // orders in the error queue
-	again   int           // deferrals and delayed retries
+	retries int           // deferrals and delayed retries
 	longest time.Duration // the longest wait of a note
 	tries   map[int]int   // by order
 	done    chan struct{}
@@ -132,7 +132,7 @@ func (s *shop) recovered(_ context.Context, e core.Recovery) {
 	case core.ActionDelayedRetry, core.ActionDefer, core.ActionRefuse:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.again++
+		s.retries++
 	case core.ActionMoveToError:
 		s.update(func() { s.failed++ })
 	}
@@ -141,9 +141,9 @@ func (s *shop) recovered(_ context.Context, e core.Recovery) {
 // result is the cost of the outage.
 type result struct {
 	calls      int     // of the API during its outage
-	mostCalls  int     // of them in one second
-	mostTries  int     // of one order
-	again      int     // deliveries after a delay
+	maxCalls   int     // of them in one second
+	maxTries   int     // of one order
+	retries    int     // deliveries after a delay
 	failed     int     // orders in the error queue
 	recoveryIn float64 // seconds from the end of the outage until all orders from before it were charged
 	longest    float64 // seconds that another message waited for its handler
@@ -218,18 +218,18 @@ func (s *shop) place(ctx context.Context, ep *core.Endpoint, began time.Time, c 
 func (s *shop) result(a *api) result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := result{again: s.again, failed: s.failed}
+	r := result{retries: s.retries, failed: s.failed}
 	inSecond := map[int]int{}
 	for _, at := range a.calls {
 		if a.isOut(at) {
 			r.calls++
 			second := int(at / a.clock.seconds(1))
 			inSecond[second]++
-			r.mostCalls = max(r.mostCalls, inSecond[second])
+			r.maxCalls = max(r.maxCalls, inSecond[second])
 		}
 	}
 	for _, tries := range s.tries {
-		r.mostTries = max(r.mostTries, tries)
+		r.maxTries = max(r.maxTries, tries)
 	}
 	outageEnds := a.began.Add(a.clock.minutes(outageAt + outageFor))
 	for number, at := range s.charged {
@@ -246,5 +246,5 @@ const header = "| way | calls | most in a second | most for one order | delivere
 	"|---|---:|---:|---:|---:|---:|---:|---:|"
 
 func (r result) row(name string) string {
-	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %.0f | %.0f |", name, r.calls, r.mostCalls, r.mostTries, r.again, r.failed, r.recoveryIn, r.longest)
+	return fmt.Sprintf("| %s | %d | %d | %d | %d | %d | %.0f | %.0f |", name, r.calls, r.maxCalls, r.maxTries, r.retries, r.failed, r.recoveryIn, r.longest)
 }

@@ -16,10 +16,10 @@ func (s *service) adds(suffix string) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) error { return s.db.Effect(ctx, m.ID+suffix) }
 }
 
-var errAgain = errors.New("the handler fails")
+var errRetry = errors.New("the handler fails")
 
-// soon retries at once and then after a millisecond.
-var soon = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, Delays: []time.Duration{time.Millisecond, time.Millisecond}}}
+// shortRetries retries at once and then after a millisecond.
+var shortRetries = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 2}, Delayed: core.Delayed{NumberOfRetries: 2, Delays: []time.Duration{time.Millisecond, time.Millisecond}}}
 
 func duplicateIsNotHandled(ctx context.Context, db Database) error {
 	s, err := newService(ctx, db)
@@ -54,7 +54,7 @@ func lostSendsAreRepeated(ctx context.Context, db Database) error {
 		return err
 	}
 	s.lost = 4 // immediate retries, and one after a delay
-	stop, err := s.run(ctx, inside{name: "billing", retries: soon, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
+	stop, err := s.run(ctx, inside{name: "billing", retries: shortRetries, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
 		return errors.Join(
 			db.Effect(ctx, m.ID),
 			m.Send("events", billedType.Of([]byte("bill \x00\xff")).With(core.SendOptions{GroupKey: "g", Properties: map[string]string{"p": "1"}, Headers: map[string]string{"app": "v \u00e9"}})),
@@ -145,11 +145,11 @@ func eachHandlerOnce(ctx context.Context, db Database) error {
 			return err
 		}
 		if runs++; runs == 1 {
-			return errAgain
+			return errRetry
 		}
 		return nil
 	}
-	stop, err := s.run(ctx, inside{name: "billing", each: true, retries: soon, handlers: []core.HandlerFunc{sends, failsOnce}})
+	stop, err := s.run(ctx, inside{name: "billing", each: true, retries: shortRetries, handlers: []core.HandlerFunc{sends, failsOnce}})
 	if err != nil {
 		return err
 	}
@@ -188,22 +188,22 @@ func verdicts(ctx context.Context, db Database) error {
 	}{
 		"success":       {nil, 1, 1},
 		"discard":       {core.Discard(errors.New("of no use")), 1, 0},
-		"error":         {errAgain, 2, 1},
-		"reject":        {core.GiveUp(errAgain), 2, 1},
-		"invalid":       {core.GiveUpTo(errAgain, core.InvalidQueue), 2, 1},
-		"move":          {core.GiveUpTo(errAgain, "parking"), 2, 1},
+		"error":         {errRetry, 2, 1},
+		"reject":        {core.GiveUp(errRetry), 2, 1},
+		"invalid":       {core.GiveUpTo(errRetry, core.InvalidQueue), 2, 1},
+		"move":          {core.GiveUpTo(errRetry, "parking"), 2, 1},
 		"defer":         {core.Defer(errors.New("not yet"), time.Millisecond), 2, 1},
-		"retry after":   {core.RetryAfter(errAgain, time.Millisecond), 2, 1},
-		"unrecoverable": {core.GiveUp(errAgain), 2, 1},
-		"put back":      {core.PutBack(errAgain, time.Millisecond), 2, 1},
-		"refuse":        {core.Refuse(errAgain, time.Millisecond), 2, 1},
+		"retry after":   {core.RetryAfter(errRetry, time.Millisecond), 2, 1},
+		"unrecoverable": {core.GiveUp(errRetry), 2, 1},
+		"put back":      {core.PutBack(errRetry, time.Millisecond), 2, 1},
+		"refuse":        {core.Refuse(errRetry, time.Millisecond), 2, 1},
 	}
 	first := func(id string) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.runs[id] == 1
 	}
-	stop, err := s.run(ctx, inside{name: "billing", retries: soon, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
+	stop, err := s.run(ctx, inside{name: "billing", retries: shortRetries, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
 		if err := db.Effect(ctx, m.ID); err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func copiesAtOnce(ctx context.Context, db Database) error {
 		}
 	}()
 	for range 2 { // instances of one endpoint
-		stop, err := s.run(ctx, inside{name: "billing", retries: soon, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
+		stop, err := s.run(ctx, inside{name: "billing", retries: shortRetries, handlers: []core.HandlerFunc{func(ctx context.Context, m *core.Message) error {
 			began <- struct{}{}
 			<-finish
 			return errors.Join(db.Effect(ctx, m.ID), m.Send("events", billedType.Of([]byte(m.ID))))

@@ -53,7 +53,7 @@ func (d *database) through(t *testing.T) (provisioned, *proxy.Proxy) {
 
 // ends calls f with a context that ends soon, and checks that f returns an error then. A
 // call that its context cannot end needs minutes.
-func ends(t *testing.T, what string, f func(ctx context.Context) error) {
+func ends(t *testing.T, subject string, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -62,10 +62,10 @@ func ends(t *testing.T, what string, f func(ctx context.Context) error) {
 	select {
 	case err := <-returned:
 		if err == nil {
-			t.Errorf("%s: no error", what)
+			t.Errorf("%s: no error", subject)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Fatalf("%s does not return when its context has ended", what)
+		t.Fatalf("%s does not return when its context has ended", subject)
 	}
 }
 

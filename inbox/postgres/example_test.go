@@ -62,7 +62,7 @@ func Example() {
 func provision(ctx context.Context, store *postgres.Store) error {
 	for {
 		err := store.Provision(ctx)
-		if _, away := errors.AsType[*pgconn.ConnectError](err); !away {
+		if _, isConnectError := errors.AsType[*pgconn.ConnectError](err); !isConnectError {
 			return err // nil, or another reason: no right to create a table, for example
 		}
 		slog.Warn("waiting for PostgreSQL", "error", err)

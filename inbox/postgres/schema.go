@@ -44,8 +44,8 @@ func newTable(c Config) (*table, error) {
 		t.name = defaultTable
 	}
 	for field, name := range map[string]string{"Schema": t.schema, "Table": t.name} {
-		if most := maxNameBytes - len(indexSuffix); len(name) > most || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
-			return nil, fmt.Errorf("inbox/postgres: Config.%s is %q; use at most %d bytes of UTF-8 without NUL", field, name, most)
+		if limit := maxNameBytes - len(indexSuffix); len(name) > limit || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
+			return nil, fmt.Errorf("inbox/postgres: Config.%s is %q; use at most %d bytes of UTF-8 without NUL", field, name, limit)
 		}
 	}
 	t.quoted = quoted(t.schema) + "." + quoted(t.name)

@@ -58,13 +58,13 @@ func newDatabase(t *testing.T, bySQL bool, mode string) *database {
 }
 
 // pool returns one that the test closes.
-func (d *database) pool(most int32) *pgxpool.Pool {
+func (d *database) pool(limit int32) *pgxpool.Pool {
 	d.t.Helper()
 	config, err := pgxpool.ParseConfig(d.url)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	config.MaxConns = most
+	config.MaxConns = limit
 	switch d.mode {
 	case "exec":
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
@@ -289,7 +289,7 @@ func TestBegin_RestoresLockTimeout(t *testing.T) {
 }
 
 // No message may keep a connection: a pool of two serves many, however they end.
-func TestStore_GivesConnectionsBack(t *testing.T) {
+func TestStore_ReleasesConnections(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t, false, "")
 	opened(t, d)
@@ -383,12 +383,12 @@ func TestProvision_OfTheGuide(t *testing.T) {
 	if err := provision(t.Context(), store); err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("in a schema that does not exist: %v", err)
 	}
-	away, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/x")
+	unreachable, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/x")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer away.Close()
-	if store, err = postgres.New(away, postgres.Config{}); err != nil {
+	defer unreachable.Close()
+	if store, err = postgres.New(unreachable, postgres.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

@@ -129,8 +129,8 @@ func (tx *handlerTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	return inner, nil
 }
 
-func (tx *handlerTx) savepoint(ctx context.Context, what string, level int) error {
-	_, err := tx.Exec(ctx, fmt.Sprintf("%s reprise_%d", what, level))
+func (tx *handlerTx) savepoint(ctx context.Context, operation string, level int) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf("%s reprise_%d", operation, level))
 	return err
 }
 

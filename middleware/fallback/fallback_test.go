@@ -162,8 +162,8 @@ func TestTheInnermostThatTakesTheFailureAnswers(t *testing.T) {
 		}})
 		var err error
 		handler := func(context.Context, *core.Message, []byte) error { return err }
-		away := core.HandleOptions{Middleware: []core.Middleware{level("handler", fallback.On{Errors: []error{errServiceUnavailable}})}}
-		core.Handle(ep, orderType, handler, away)
+		failing := core.HandleOptions{Middleware: []core.Middleware{level("handler", fallback.On{Errors: []error{errServiceUnavailable}})}}
+		core.Handle(ep, orderType, handler, failing)
 		core.Handle(ep, thirdType, handler)
 		invoke := func(messageType string, fails error) {
 			err = fails
@@ -210,22 +210,22 @@ func TestOfOneOfSeveralHandlers(t *testing.T) {
 // whichever of them decides.
 func TestTakesAllFailuresOfIndependentHandlersOrNone(t *testing.T) {
 	refused := core.Refuse(core.ErrCircuitOpen, time.Second)
-	away, panics := func(*core.Message) error { return errServiceUnavailable }, func(*core.Message) error { panic("nil map") }
+	fail, panics := func(*core.Message) error { return errServiceUnavailable }, func(*core.Message) error { panic("nil map") }
 	fails := func(err error) func(*core.Message) error { return func(*core.Message) error { return err } }
 	for name, c := range map[string]struct {
 		on    fallback.On
 		a, b  func(*core.Message) error
 		takes bool
 	}{
-		"one that is not chosen, last":  {fallback.On{Errors: []error{errServiceUnavailable}}, away, fails(errBoom), false},
-		"one that is not chosen, first": {fallback.On{Errors: []error{errServiceUnavailable}}, fails(errBoom), away, false},
-		"a panic":                       {fallback.On{Any: true}, away, panics, false},
-		"a panic that is chosen":        {fallback.On{Any: true, Panics: true}, away, panics, true},
-		"a verdict":                     {fallback.On{Any: true}, away, fails(core.GiveUp(errBoom)), false},
+		"one that is not chosen, last":  {fallback.On{Errors: []error{errServiceUnavailable}}, fail, fails(errBoom), false},
+		"one that is not chosen, first": {fallback.On{Errors: []error{errServiceUnavailable}}, fails(errBoom), fail, false},
+		"a panic":                       {fallback.On{Any: true}, fail, panics, false},
+		"a panic that is chosen":        {fallback.On{Any: true, Panics: true}, fail, panics, true},
+		"a verdict":                     {fallback.On{Any: true}, fail, fails(core.GiveUp(errBoom)), false},
 		"a verdict beside a circuit":    {fallback.On{OpenCircuit: true}, fails(refused), fails(core.GiveUp(errBoom)), false},
-		"an error beside a circuit":     {fallback.On{OpenCircuit: true, Any: true}, fails(refused), away, true},
+		"an error beside a circuit":     {fallback.On{OpenCircuit: true, Any: true}, fails(refused), fail, true},
 		"two circuits":                  {fallback.On{OpenCircuit: true}, fails(refused), fails(core.ErrCircuitOpen), true},
-		"two that are chosen":           {fallback.On{Errors: []error{errServiceUnavailable, errBoom}}, away, fails(errBoom), true},
+		"two that are chosen":           {fallback.On{Errors: []error{errServiceUnavailable, errBoom}}, fail, fails(errBoom), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {
@@ -242,7 +242,7 @@ func TestTakesAllFailuresOfIndependentHandlersOrNone(t *testing.T) {
 	}
 }
 
-func TestFailureIsThatOfTheAttempt(t *testing.T) {
+func TestFailureIsTheErrorOfTheAttempt(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func() error
 		moved  bool
@@ -457,7 +457,7 @@ func TestRefusesAPlaceInsideItsCircuit(t *testing.T) {
 
 // A transaction around a fallback would commit the work of the handlers that failed, so that
 // an inbox refuses it, for an endpoint and for one handler.
-func TestTellsATransactionAroundIt(t *testing.T) {
+func TestTransactionAroundItIsReported(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		inbox := neighbour(core.MiddlewareFacts{Kind: "inbox", Name: "orders", Check: func(_, inner []core.MiddlewareFacts) error {
 			for _, f := range inner {

@@ -144,10 +144,10 @@ func (fx *fixture) noError(err error) {
 	}
 }
 
-func equal[T comparable](fx *fixture, what string, got, want T) {
+func equal[T comparable](fx *fixture, subject string, got, want T) {
 	fx.Helper()
 	if got != want {
-		fx.Errorf("%s is %v, want %v", what, got, want)
+		fx.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }
 

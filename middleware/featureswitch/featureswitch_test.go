@@ -316,7 +316,7 @@ func TestSwitch_Errors(t *testing.T) {
 	})
 }
 
-func TestNew_RefusesWhatMakesNoSense(t *testing.T) {
+func TestNew_RefusesInvalidConfigurations(t *testing.T) {
 	lookup := func() featureswitch.State { return featureswitch.On }
 	for text, c := range map[string]featureswitch.Config{
 		"Name is empty":                        {State: featureswitch.On},

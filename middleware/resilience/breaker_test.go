@@ -29,7 +29,7 @@ func TestBreaker_CountsSequences(t *testing.T) {
 		var runs record[string]
 		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error {
 			runs.add(m.ID)
-			return errAway
+			return errUnreachable
 		})
 		for _, id := range []string{"m1", "m2", "m3", "m4"} {
 			b.put("orders", "order", id)
@@ -50,7 +50,7 @@ func TestBreaker_CountsTries(t *testing.T) {
 		var runs record[string]
 		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error {
 			runs.add(m.ID)
-			return errAway
+			return errUnreachable
 		})
 		b.put("orders", "order", "m1")
 		b.pass(10 * time.Second)
@@ -72,7 +72,7 @@ func TestBreaker_CountsTriesThatSucceed(t *testing.T) {
 		var runs atomic.Int64
 		b.orders(middleware(p.Middleware()), func(context.Context, *core.Message) error {
 			if runs.Add(1)%3 != 0 {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -93,7 +93,7 @@ func TestBreaker_CountsTriesOfOthers(t *testing.T) {
 		c.Breaker = resilience.Breaker{Failures: 3, CountTries: true, OpenFor: time.Hour}
 		p := b.policy(c)
 		var runs record[string]
-		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error { runs.add(m.ID); return errAway })
+		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error { runs.add(m.ID); return errUnreachable })
 		b.put("orders", "order", "m1", "m2") // one try each
 		b.put("orders", "order", "m3")
 		b.pass(time.Minute)
@@ -103,7 +103,7 @@ func TestBreaker_CountsTriesOfOthers(t *testing.T) {
 }
 
 // Equal values are the same breaker.
-func TestBreaker_IsThatOfItsValue(t *testing.T) {
+func TestBreaker_IsSharedByItsValue(t *testing.T) {
 	opens := resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Hour}}
 	for _, test := range []struct {
 		name string
@@ -149,7 +149,7 @@ func TestBreaker_IsThatOfItsValue(t *testing.T) {
 				var runs record[string]
 				test.run(b, func(_ context.Context, m *core.Message) error {
 					runs.add(m.ID)
-					return errAway
+					return errUnreachable
 				})
 				got := runs.all()
 				slices.Sort(got)
@@ -162,18 +162,18 @@ func TestBreaker_IsThatOfItsValue(t *testing.T) {
 func TestBreaker_HalfOpenAdmitsOneOf50(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Minute}})
-		away := atomic.Bool{}
-		away.Store(true)
-		var runs, now, most atomic.Int64
+		unreachable := atomic.Bool{}
+		unreachable.Store(true)
+		var runs, now, highest atomic.Int64
 		c := middleware(p.Middleware())
 		c.Concurrency = 50
 		b.orders(c, func(context.Context, *core.Message) error {
 			runs.Add(1)
-			most.Store(max(most.Load(), now.Add(1)))
+			highest.Store(max(highest.Load(), now.Add(1)))
 			defer now.Add(-1)
 			time.Sleep(time.Second)
-			if away.Load() {
-				return errAway
+			if unreachable.Load() {
+				return errUnreachable
 			}
 			return nil
 		})
@@ -181,7 +181,7 @@ func TestBreaker_HalfOpenAdmitsOneOf50(t *testing.T) {
 		b.pass(time.Second)
 		equal(b, "state", p.State(), resilience.Open)
 		b.pass(time.Minute)
-		most.Store(0)
+		highest.Store(0)
 		var ids []string
 		for i := range 50 {
 			ids = append(ids, fmt.Sprint("m", i+1))
@@ -192,7 +192,7 @@ func TestBreaker_HalfOpenAdmitsOneOf50(t *testing.T) {
 		equal(b, "refused", p.Stats().Refused, 49)
 		b.pass(time.Second) // it fails
 		equal(b, "state", p.State(), resilience.Open)
-		away.Store(false)
+		unreachable.Store(false)
 		b.pass(10 * time.Minute)
 		equal(b, "runs", runs.Load(), 51)
 		b.holds("orders", 0)
@@ -207,14 +207,14 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 		breaker resilience.Breaker
 		result  func() error
 	}{
-		"verdicts":                    {result: func() error { return core.RetryAfter(errAway, time.Hour) }},
-		"verdicts that are wrapped":   {result: func() error { return fmt.Errorf("so: %w", core.GiveUp(errAway)) }},
-		"undecodable bodies":          {result: func() error { return fmt.Errorf("%w: %w", core.ErrUndecodable, errAway) }},
+		"verdicts":                    {result: func() error { return core.RetryAfter(errUnreachable, time.Hour) }},
+		"verdicts that are wrapped":   {result: func() error { return fmt.Errorf("so: %w", core.GiveUp(errUnreachable)) }},
+		"undecodable bodies":          {result: func() error { return fmt.Errorf("%w: %w", core.ErrUndecodable, errUnreachable) }},
 		"types without a handler":     {result: func() error { return fmt.Errorf("%w: x", core.ErrNoHandler) }},
 		"unrecoverable errors":        {result: func() error { return errListed }},
-		"errors that On leaves out":   {resilience.Breaker{On: []error{errAway}}, func() error { return errOther }},
-		"errors that OnFunc declines": {resilience.Breaker{OnFunc: func(err error) bool { return errors.Is(err, errAway) }}, func() error { return errOther }},
-		"panics where errors are selected": {resilience.Breaker{On: []error{errAway}}, func() error {
+		"errors that On leaves out":   {resilience.Breaker{On: []error{errUnreachable}}, func() error { return errOther }},
+		"errors that OnFunc declines": {resilience.Breaker{OnFunc: func(err error) bool { return errors.Is(err, errUnreachable) }}, func() error { return errOther }},
+		"panics where errors are selected": {resilience.Breaker{On: []error{errUnreachable}}, func() error {
 			panic("boom")
 		}},
 		"refusals of another policy": {result: func() error { return &resilience.RefusedError{Policy: "other", By: resilience.StrategyRateLimit} }},
@@ -230,7 +230,7 @@ func TestBreaker_IsNotMovedBy(t *testing.T) {
 				config.Recoverability.Immediate = core.Immediate{NumberOfRetries: core.Off}
 				config.Recoverability.Unrecoverable = []error{errListed}
 				b.orders(config, func(context.Context, *core.Message) error { return result() })
-				failing := func() error { return errAway }
+				failing := func() error { return errUnreachable }
 
 				result = failing
 				b.put("orders", "order", "a failure")
@@ -277,12 +277,12 @@ func TestBreaker_CountsEachIndependentHandler(t *testing.T) {
 	for name, other := range map[string]error{"an error": errors.New("other"), "a verdict": core.RetryAfter(errors.New("other"), time.Hour)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
-				p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 2, On: []error{errAway}}})
+				p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 2, On: []error{errUnreachable}}})
 				c := middleware(p.Middleware())
 				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1}
 				ep := b.endpoint("orders", c, nil)
-				away := errAway
-				for _, err := range []*error{&other, &away} {
+				failure := errUnreachable
+				for _, err := range []*error{&other, &failure} {
 					handler := func(context.Context, *core.Message, []byte) error { return *err }
 					core.Handle(ep, orderType, handler, core.HandleOptions{Independent: true})
 				}
@@ -292,10 +292,10 @@ func TestBreaker_CountsEachIndependentHandler(t *testing.T) {
 					}
 				}
 				fails()
-				away = errors.New("else")
+				failure = errors.New("else")
 				fails() // which is none of the service's
 				equal(b, "state after one failure", p.State(), resilience.Closed)
-				away = errAway
+				failure = errUnreachable
 				fails()
 				equal(b, "state after two", p.State(), resilience.Open)
 			})
@@ -364,7 +364,7 @@ func TestBreaker_IgnoresResultsOfAnEarlierState(t *testing.T) {
 		release := map[string]chan error{"slow": make(chan error), "fast": make(chan error), "probe": make(chan error)}
 		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error { return <-release[m.ID] })
 		b.put("orders", "order", "slow", "fast")
-		release["fast"] <- errAway
+		release["fast"] <- errUnreachable
 		synctest.Wait()
 		equal(b, "state", p.State(), resilience.Open)
 		b.pass(time.Minute)
@@ -373,7 +373,7 @@ func TestBreaker_IgnoresResultsOfAnEarlierState(t *testing.T) {
 		release["slow"] <- nil
 		synctest.Wait()
 		equal(b, "state after a success of before", p.State(), resilience.HalfOpen)
-		release["probe"] <- errAway
+		release["probe"] <- errUnreachable
 		synctest.Wait()
 		equal(b, "state", p.State(), resilience.Open)
 	})
@@ -403,7 +403,7 @@ func TestBreaker_Thresholds(t *testing.T) {
 					case '.':
 						result = nil
 					case 'x':
-						result = errAway
+						result = errUnreachable
 					case '_':
 						time.Sleep(10 * time.Second)
 						continue
@@ -416,7 +416,7 @@ func TestBreaker_Thresholds(t *testing.T) {
 	}
 }
 
-func TestBreaker_TellsEachChange(t *testing.T) {
+func TestBreaker_ReportsEachChange(t *testing.T) {
 	bubble(t, func(b *bed) {
 		var changes record[string]
 		var p *resilience.Policy
@@ -432,7 +432,7 @@ func TestBreaker_TellsEachChange(t *testing.T) {
 				}
 			},
 		})
-		result := errAway
+		result := errUnreachable
 		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		for range 3 {
 			_ = handle(b.Context(), &core.Message{})
@@ -462,19 +462,19 @@ func TestBreaker_Waits(t *testing.T) {
 		})
 		start := time.Now()
 		var runs record[string]
-		away := atomic.Bool{}
-		away.Store(true)
+		unreachable := atomic.Bool{}
+		unreachable.Store(true)
 		b.orders(middleware(p.Middleware()), func(_ context.Context, m *core.Message) error {
 			runs.add(fmt.Sprint(m.ID, " ", time.Since(start)))
 			time.Sleep(5 * time.Second)
-			if away.Load() {
-				return errAway
+			if unreachable.Load() {
+				return errUnreachable
 			}
 			return nil
 		})
 		b.put("orders", "order", "m1")
 		b.pass(10 * time.Second)
-		away.Store(false)
+		unreachable.Store(false)
 		b.put("orders", "order", "m2", "m3")
 		b.pass(10 * time.Minute)
 		got := runs.all()
@@ -487,7 +487,7 @@ func TestBreaker_Waits(t *testing.T) {
 		p := b.policy(resilience.Config{
 			Breaker: resilience.Breaker{Failures: 1, OpenFor: time.Minute, MaxWait: 20 * time.Second}, Refusal: resilience.Fail,
 		})
-		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errUnreachable })
 		_ = handle(b.Context(), &core.Message{})
 		start := time.Now()
 		err := handle(b.Context(), &core.Message{})
@@ -527,7 +527,7 @@ func TestBreaker_OutageOfAnHourCostsNothing(t *testing.T) {
 		b.orders(c, func(_ context.Context, m *core.Message) error {
 			runs.Add(1)
 			if time.Since(start) < time.Hour {
-				return errAway
+				return errUnreachable
 			}
 			succeeded.Add(1)
 			if m.DelayedRetries != 0 || m.Deferrals != 0 {
@@ -561,7 +561,7 @@ func TestBreaker_PoisonMessageEnds(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 5, OpenFor: 30 * time.Second}})
 		var runs atomic.Int64
-		b.orders(core.Config{Middleware: []core.Middleware{p.Middleware()}}, func(context.Context, *core.Message) error { runs.Add(1); return errAway })
+		b.orders(core.Config{Middleware: []core.Middleware{p.Middleware()}}, func(context.Context, *core.Message) error { runs.Add(1); return errUnreachable })
 		b.put("orders", "order", "m1")
 		b.pass(10 * time.Minute)
 		b.holds("orders", 1)

@@ -9,7 +9,7 @@ import (
 	"github.com/reprise-go/reprise/middleware/resilience"
 )
 
-func TestNew_RefusesWhatIsWrong(t *testing.T) {
+func TestNew_RefusesInvalidConfigurations(t *testing.T) {
 	retry := resilience.Retry{Tries: 2}
 	for _, test := range []struct {
 		config resilience.Config
@@ -53,7 +53,7 @@ func TestNew_Defaults(t *testing.T) {
 	}
 }
 
-func TestPerType_RefusesWhatIsWrong(t *testing.T) {
+func TestPerType_RefusesInvalidConfigurations(t *testing.T) {
 	right := func(string) resilience.Config { return resilience.Config{TryTimeout: 1} }
 	for _, test := range []struct {
 		factory func(string) resilience.Config

@@ -71,11 +71,11 @@ type TimeoutError struct {
 
 // Error implements error.
 func (e *TimeoutError) Error() string {
-	what := "time-out of a try"
+	kind := "time-out of a try"
 	if e.Total {
-		what = "total time-out"
+		kind = "total time-out"
 	}
-	text := fmt.Sprintf("resilience: policy %q: %s after %v", e.Policy, what, e.Limit)
+	text := fmt.Sprintf("resilience: policy %q: %s after %v", e.Policy, kind, e.Limit)
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}

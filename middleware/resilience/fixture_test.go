@@ -16,7 +16,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-var errAway = errors.New("503")
+var errUnreachable = errors.New("503")
 
 // none is recoverability in which the first failure is the last.
 var none = core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}}
@@ -183,10 +183,10 @@ func (l *logs) about(text string) (lines []logLine) {
 	return lines
 }
 
-func equal[T comparable](b *bed, what string, got, want T) {
+func equal[T comparable](b *bed, subject string, got, want T) {
 	b.Helper()
 	if got != want {
-		b.Errorf("%s is %v, want %v", what, got, want)
+		b.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }
 

@@ -21,7 +21,7 @@ func TestPolicy_OfOneHandler(t *testing.T) {
 			return func(context.Context, *core.Message, []byte) error { runs.add(name); return err }
 		}
 		core.Handle(ep, orderType, handler("audit", nil))
-		core.Handle(ep, orderType, handler("charge", errAway), core.HandleOptions{Middleware: []core.Middleware{p.Middleware()}})
+		core.Handle(ep, orderType, handler("charge", errUnreachable), core.HandleOptions{Middleware: []core.Middleware{p.Middleware()}})
 		b.run(ep)
 		b.put("orders", "order", "m1")
 		b.pass(time.Minute)
@@ -44,7 +44,7 @@ func TestPolicy_FallbackForAnOpenCircuit(t *testing.T) {
 		config := core.Config{Middleware: []core.Middleware{later, p.Middleware()}} // the fallback outermost
 		// end
 		config.Recoverability = none
-		b.orders(config, func(_ context.Context, m *core.Message) error { answered.add(m.ID); return errAway })
+		b.orders(config, func(_ context.Context, m *core.Message) error { answered.add(m.ID); return errUnreachable })
 		b.put("orders", "order", "m1")
 		b.put("orders", "order", "m2", "m3")
 		equal(b, "runs", fmt.Sprint(answered.all()), "[m1]")

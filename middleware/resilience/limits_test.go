@@ -82,9 +82,9 @@ func TestBulkhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
 				p := b.policy(resilience.Config{Bulkhead: resilience.Bulkhead{Concurrency: 3, MaxWait: wait, RefuseFor: 5 * time.Second}})
-				var now, most, runs atomic.Int64
+				var now, highest, runs atomic.Int64
 				b.orders(middleware(p.Middleware()), func(context.Context, *core.Message) error {
-					most.Store(max(most.Load(), now.Add(1)))
+					highest.Store(max(highest.Load(), now.Add(1)))
 					time.Sleep(time.Second)
 					now.Add(-1)
 					runs.Add(1)
@@ -97,7 +97,7 @@ func TestBulkhead(t *testing.T) {
 				b.put("orders", "order", ids...)
 				equal(b, "refused", p.Stats().Refused, map[time.Duration]int64{time.Hour: 0, 0: 13}[wait])
 				b.pass(5 * time.Minute)
-				equal(b, "most at the same time", most.Load(), 3)
+				equal(b, "most at the same time", highest.Load(), 3)
 				equal(b, "runs", runs.Load(), 16)
 				b.holds("error", 0)
 			})
@@ -143,7 +143,7 @@ func TestNest_BreakerIsOutermost(t *testing.T) {
 			Breaker:   resilience.Breaker{Failures: 1, OpenFor: time.Minute},
 			RateLimit: resilience.RateLimit{Messages: 1, Per: time.Minute},
 		})
-		result := errAway
+		result := errUnreachable
 		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		_ = handle(b.Context(), &core.Message{})
 		time.Sleep(59 * time.Second)
@@ -166,7 +166,7 @@ func TestNest_BreakerIsOutermost(t *testing.T) {
 			Breaker:   resilience.Breaker{Failures: 1, OpenFor: time.Second},
 			RateLimit: resilience.RateLimit{Messages: 1, Per: time.Minute},
 		})
-		result := errAway
+		result := errUnreachable
 		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return result })
 		_ = handle(b.Context(), &core.Message{})
 		time.Sleep(2 * time.Second)
@@ -190,7 +190,7 @@ func TestNest_SequenceTakesOneTurnAndOnePlace(t *testing.T) {
 			Retry:     resilience.Retry{Tries: 5, Delay: time.Second, Factor: 1, Jitter: core.Off},
 		})
 		var runs []string
-		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { runs = append(runs, m.ID); return errAway })
+		handle := p.Middleware().Wrap(core.MiddlewareScope{}, func(_ context.Context, m *core.Message) error { runs = append(runs, m.ID); return errUnreachable })
 		if err := handle(b.Context(), &core.Message{ID: "m1"}); isRefused(err) || len(runs) != 5 {
 			b.Errorf("%v after %v", err, runs)
 		}
@@ -240,18 +240,18 @@ func TestRefusal(t *testing.T) {
 				}
 				b.orders(config, func(_ context.Context, m *core.Message) error {
 					if m.ID == "m0" || time.Since(start) < test.outage {
-						return core.GiveUp(errAway)
+						return core.GiveUp(errUnreachable)
 					}
 					seen.add(fmt.Sprint(m.DelayedRetries))
 					return nil
 				})
-				_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
+				_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errUnreachable })(b.Context(), &core.Message{})
 				b.put("orders", "order", "m1")
 				for range 4 { // it stays open for two minutes
 					b.pass(30 * time.Second)
 					_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error {
 						if time.Since(start) < test.outage {
-							return errAway
+							return errUnreachable
 						}
 						return nil
 					})(b.Context(), &core.Message{})
@@ -290,8 +290,8 @@ func TestInvoke(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Breaker: resilience.Breaker{Failures: 1}, Retry: resilience.Retry{Tries: 3}})
 		runs := 0
-		ep := b.endpoint("orders", middleware(p.Middleware()), func(context.Context, *core.Message) error { runs++; return errAway }, "order")
-		if err := ep.Invoke(b.Context(), orderType.Of([]byte("x"))); !errors.Is(err, errAway) {
+		ep := b.endpoint("orders", middleware(p.Middleware()), func(context.Context, *core.Message) error { runs++; return errUnreachable }, "order")
+		if err := ep.Invoke(b.Context(), orderType.Of([]byte("x"))); !errors.Is(err, errUnreachable) {
 			b.Error(err)
 		}
 		err := ep.Invoke(b.Context(), orderType.Of([]byte("x")))

@@ -80,7 +80,7 @@ func TestRetry_TriesMultiply(t *testing.T) {
 				c.Middleware = append(c.Middleware, b.policy(config).Middleware())
 			}
 			var runs atomic.Int64
-			b.orders(c, func(context.Context, *core.Message) error { runs.Add(1); return errAway })
+			b.orders(c, func(context.Context, *core.Message) error { runs.Add(1); return errUnreachable })
 			b.put("orders", "order", "m1")
 			b.pass(24 * time.Hour)
 			equal(b, name+": runs", runs.Load(), int64(tries*outer*(immediate+1)*(delayed+1)))
@@ -270,7 +270,7 @@ func TestDescribe_RetryAroundATransaction(t *testing.T) {
 		}
 		b.orders(middleware(p.Middleware(), work), func(context.Context, *core.Message) error {
 			if work.begun < 3 {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})

@@ -32,11 +32,11 @@ func (s *sequence) tried(ctx context.Context) error {
 	if s.retry == nil || err == nil || !s.retriable(err) {
 		return err
 	}
-	return s.again(ctx, before, err)
+	return s.repeat(ctx, before, err)
 }
 
-// again makes further tries after the first one has failed.
-func (s *sequence) again(ctx context.Context, before *core.Savepoint, last error) error {
+// repeat makes further tries after the first one has failed.
+func (s *sequence) repeat(ctx context.Context, before *core.Savepoint, last error) error {
 	tries, begun := 1, false
 	// The error of the executor is ignored: it is that of ctx, even if the last try
 	// succeeded.

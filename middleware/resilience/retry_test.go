@@ -15,7 +15,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-func TestRetry_RunsAgainWithPauses(t *testing.T) {
+func TestRetry_PausesBetweenRuns(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 6, Delay: time.Second, MaxDelay: 5 * time.Second, Jitter: core.Off}})
 		start := time.Now()
@@ -26,7 +26,7 @@ func TestRetry_RunsAgainWithPauses(t *testing.T) {
 				b.Error(err)
 			}
 			if runs.len() < 6 {
-				return fmt.Errorf("run %d: %w", runs.len(), errAway)
+				return fmt.Errorf("run %d: %w", runs.len(), errUnreachable)
 			}
 			return nil
 		})
@@ -45,8 +45,8 @@ func TestRetry_LastErrorLeaves(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3}})
 		n := 0
-		err := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { n++; return fmt.Errorf("run %d: %w", n, errAway) })(b.Context(), &core.Message{})
-		if !errors.Is(err, errAway) || err.Error() != `resilience: policy "bank": 3 tries failed, the last with: run 3: 503` {
+		err := p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { n++; return fmt.Errorf("run %d: %w", n, errUnreachable) })(b.Context(), &core.Message{})
+		if !errors.Is(err, errUnreachable) || err.Error() != `resilience: policy "bank": 3 tries failed, the last with: run 3: 503` {
 			b.Errorf("failed with %v", err)
 		}
 	})
@@ -58,7 +58,7 @@ func TestRetry_Jitter(t *testing.T) {
 		shortest, longest := time.Hour, time.Duration(0)
 		for range 300 {
 			start := time.Now()
-			_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errAway })(b.Context(), &core.Message{})
+			_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { return errUnreachable })(b.Context(), &core.Message{})
 			shortest, longest = min(shortest, time.Since(start)), max(longest, time.Since(start))
 		}
 		if shortest < 8*time.Second || shortest > 9*time.Second || longest > 12*time.Second || longest < 11*time.Second {
@@ -67,20 +67,20 @@ func TestRetry_Jitter(t *testing.T) {
 	})
 }
 
-func TestRetry_DoesNotTryAgain(t *testing.T) {
+func TestRetry_ReturnsOtherResults(t *testing.T) {
 	errListed, errOther := errors.New("listed"), errors.New("other")
 	for name, test := range map[string]struct {
 		retry  resilience.Retry
 		result error
 	}{
 		"a success":                   {result: nil},
-		"a verdict":                   {result: core.RetryAfter(errAway, time.Hour)},
+		"a verdict":                   {result: core.RetryAfter(errUnreachable, time.Hour)},
 		"a verdict that is wrapped":   {result: fmt.Errorf("so: %w", core.Defer(errors.New("not yet"), time.Hour))},
 		"a refusal":                   {result: fmt.Errorf("so: %w", &resilience.RefusedError{Policy: "inner", By: resilience.StrategyBreaker})},
-		"an undecodable body":         {result: fmt.Errorf("%w: %w", core.ErrUndecodable, errAway)},
+		"an undecodable body":         {result: fmt.Errorf("%w: %w", core.ErrUndecodable, errUnreachable)},
 		"a type without a handler":    {result: core.ErrNoHandler},
 		"an unrecoverable error":      {result: errListed},
-		"an error that On leaves out": {resilience.Retry{On: []error{errAway}}, errOther},
+		"an error that On leaves out": {resilience.Retry{On: []error{errUnreachable}}, errOther},
 		"one that OnFunc declines":    {resilience.Retry{OnFunc: func(error) bool { return false }}, errOther},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +101,8 @@ func TestRetry_DoesNotTryAgain(t *testing.T) {
 	}
 	t.Run("repeats selected errors", func(t *testing.T) {
 		bubble(t, func(b *bed) {
-			p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3, On: []error{errAway}, OnFunc: func(err error) bool { return errors.Is(err, errOther) }}})
-			for _, err := range []error{fmt.Errorf("x: %w", errAway), errOther} {
+			p := b.policy(resilience.Config{Retry: resilience.Retry{Tries: 3, On: []error{errUnreachable}, OnFunc: func(err error) bool { return errors.Is(err, errOther) }}})
+			for _, err := range []error{fmt.Errorf("x: %w", errUnreachable), errOther} {
 				runs := 0
 				_ = p.Middleware().Wrap(core.MiddlewareScope{}, func(context.Context, *core.Message) error { runs++; return err })(b.Context(), &core.Message{})
 				equal(b, "runs", runs, 3)
@@ -138,12 +138,12 @@ func TestRetry_EndsWithItsMessage(t *testing.T) {
 			watch := func(next core.HandlerFunc) core.HandlerFunc {
 				return func(ctx context.Context, m *core.Message) error {
 					err := next(ctx, m)
-					ends.add(fmt.Sprint(time.Since(start), " ", errors.Is(err, core.ErrLockLost), " ", errors.Is(err, errAway)))
+					ends.add(fmt.Sprint(time.Since(start), " ", errors.Is(err, core.ErrLockLost), " ", errors.Is(err, errUnreachable)))
 					return err
 				}
 			}
 			config := middleware(core.MiddlewareFunc(watch), p.Middleware())
-			b.orders(config, func(context.Context, *core.Message) error { return errAway })
+			b.orders(config, func(context.Context, *core.Message) error { return errUnreachable })
 			b.put("orders", "order", "m1")
 			b.pass(11 * time.Second)
 			if got := ends.all(); len(got) != 1 || !strings.HasPrefix(got[0], "1") && !strings.HasPrefix(got[0], "5") || !strings.HasSuffix(got[0], "s true true") {
@@ -158,7 +158,7 @@ func TestRetry_EndsWithItsMessage(t *testing.T) {
 			p := b.policy(c)
 			config := middleware(p.Middleware())
 			config.DrainTimeout = 2 * time.Second
-			ep := b.endpoint("orders", config, func(context.Context, *core.Message) error { return errAway }, "order")
+			ep := b.endpoint("orders", config, func(context.Context, *core.Message) error { return errUnreachable }, "order")
 			stop := b.run(ep)
 			b.put("orders", "order", "m1")
 			b.pass(time.Minute)
@@ -248,7 +248,7 @@ func TestTimeouts(t *testing.T) {
 func TestTimeouts_AreAlwaysFailures(t *testing.T) {
 	bubble(t, func(b *bed) {
 		p := b.policy(resilience.Config{
-			Breaker:    resilience.Breaker{Failures: 1, On: []error{errAway}},
+			Breaker:    resilience.Breaker{Failures: 1, On: []error{errUnreachable}},
 			Retry:      resilience.Retry{Tries: 3, OnFunc: func(error) bool { return false }},
 			TryTimeout: time.Second,
 		})

@@ -145,7 +145,7 @@ func TestRetry_UndoesFailedTries(t *testing.T) {
 						return err
 					}
 					if n != test.succeeds {
-						return errAway
+						return errUnreachable
 					}
 					return nil
 				})

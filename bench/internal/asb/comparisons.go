@@ -16,9 +16,9 @@ func (s *Servers) receive(ctx context.Context, l scenario.Load) ([]table.Table, 
 	const own, raw = "Reprise", "raw"
 	var tables []table.Table
 	for _, place := range places {
-		l := l.AtMost(cmp.Or(place.most, l.Messages))
+		l := l.AtMost(cmp.Or(place.max, l.Messages))
 		plain, tuned, loop := reprisePlain, repriseTuned, rawLoop
-		plain.away, tuned.away, loop.away = place.away, place.away, place.away
+		plain.latency, tuned.latency, loop.latency = place.latency, place.latency, place.latency
 		full := measure.Backlog{Messages: l.Messages}
 		c, err := compare.Run(ctx, l.Repetitions, []measure.Trial{
 			loop.contender(s, raw).Trial(full),
@@ -39,9 +39,9 @@ func (s *Servers) send(ctx context.Context, l scenario.Load) ([]table.Table, err
 	const own, raw = "Reprise", "raw"
 	var tables []table.Table
 	for _, place := range places {
-		l := l.AtMost(cmp.Or(place.most, l.Messages))
+		l := l.AtMost(cmp.Or(place.max, l.Messages))
 		plain, loop := reprisePlain, rawLoop
-		plain.away, loop.away = place.away, place.away
+		plain.latency, loop.latency = place.latency, place.latency
 		for _, w := range []struct {
 			title string
 			measure.Sending

@@ -17,9 +17,9 @@ import (
 // rawSetup is the code of a user who needs only the rate, with azservicebus, on a queue like Reprise's: no endpoint,
 // no recoverability except that failed messages are abandoned at once. The bytes of messages are Reprise's.
 type rawSetup struct {
-	links int           // goroutines with a link each, which receive messages, handle them one after the other, and settle them all at once
-	batch int           // most messages that a link receives at a time
-	away  time.Duration // delay of answers
+	links   int           // goroutines with a link each, which receive messages, handle them one after the other, and settle them all at once
+	batch   int           // most messages that a link receives at a time
+	latency time.Duration // delay of answers
 }
 
 func (setup rawSetup) contender(servers *Servers, name string) measure.StoreContender {
@@ -40,7 +40,7 @@ type rawStore struct {
 }
 
 func (setup rawSetup) openOn(ctx context.Context, servers *Servers) (_ measure.Store, err error) {
-	running, err := servers.ensureRunning(ctx, setup.away)
+	running, err := servers.ensureRunning(ctx, setup.latency)
 	if err != nil {
 		return nil, err
 	}

@@ -18,19 +18,19 @@ type Servers struct {
 	running map[time.Duration]*runningServer // by the delay of their answers
 }
 
-// ensureRunning returns the server that delays its answers by away.
-func (s *Servers) ensureRunning(ctx context.Context, away time.Duration) (*runningServer, error) {
-	if server := s.running[away]; server != nil {
+// ensureRunning returns the server that delays its answers by latency.
+func (s *Servers) ensureRunning(ctx context.Context, latency time.Duration) (*runningServer, error) {
+	if server := s.running[latency]; server != nil {
 		return server, nil
 	}
-	server, err := newRunningServer(ctx, away)
+	server, err := newRunningServer(ctx, latency)
 	if err != nil {
 		return nil, err
 	}
 	if s.running == nil {
 		s.running = make(map[time.Duration]*runningServer)
 	}
-	s.running[away] = server
+	s.running[latency] = server
 	return server, nil
 }
 
@@ -64,11 +64,11 @@ const serverDescription = "Azure Service Bus: the stand-in of internal/testserve
 // networkDelay stands for the network and the service.
 const networkDelay = 5 * time.Millisecond
 
-// newRunningServer starts a server that delays its answers by away.
-func newRunningServer(ctx context.Context, away time.Duration) (*runningServer, error) {
+// newRunningServer starts a server that delays its answers by latency.
+func newRunningServer(ctx context.Context, latency time.Duration) (*runningServer, error) {
 	s := &runningServer{}
 	var err error
-	if s.connectionString, s.admin, s.stop, err = startProcess(ctx, away); err != nil {
+	if s.connectionString, s.admin, s.stop, err = startProcess(ctx, latency); err != nil {
 		return nil, err
 	}
 	return s, nil

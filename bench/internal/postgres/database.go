@@ -20,12 +20,12 @@ type Database struct {
 }
 
 // Connect returns a pool with a limit.
-func (d *Database) Connect(ctx context.Context, most int) (*pgxpool.Pool, error) {
+func (d *Database) Connect(ctx context.Context, limit int) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(d.url)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = int32(most)
+	cfg.MaxConns = int32(limit)
 	return pgxpool.NewWithConfig(ctx, cfg)
 }
 

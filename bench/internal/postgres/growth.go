@@ -123,12 +123,12 @@ func (s *Server) instances(ctx context.Context, l scenario.Load) ([]table.Table,
 func (s *Server) body(ctx context.Context, l scenario.Load) ([]table.Table, error) {
 	t := table.Table{Title: "Messages/s by body size", Head: []string{"KiB", "ReceiveOnly", "SendsAtomicWithReceive"},
 		Growth: &table.Growth{Quantity: "body, KiB", Figure: "messages/s", Factors: true}}
-	for _, b := range []struct{ size, most int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
+	for _, b := range []struct{ size, max int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
 		leases, atomic := receiveOnlyTuned, atomic16
 		leases.BodySize, atomic.BodySize, atomic.Sends = b.size, b.size, false
 		c, err := compare.Run(ctx, l.Repetitions, []measure.Trial{
-			leases.contender(s, "leases").Trial(measure.Backlog{Messages: l.AtMost(b.most).Messages}),
-			atomic.contender(s, "atomic").Trial(measure.Backlog{Messages: l.AtMost(min(b.most, atomicMessages)).Messages}),
+			leases.contender(s, "leases").Trial(measure.Backlog{Messages: l.AtMost(b.max).Messages}),
+			atomic.contender(s, "atomic").Trial(measure.Backlog{Messages: l.AtMost(min(b.max, atomicMessages)).Messages}),
 		})
 		if err != nil {
 			return nil, err

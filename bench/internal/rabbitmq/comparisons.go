@@ -12,15 +12,15 @@ import (
 )
 
 func (s *Server) receive(ctx context.Context, l scenario.Load) ([]table.Table, error) {
-	const own, raw, peer, slowly = "Reprise", "raw, one ack each", "Watermill, tuned", ", one in 500 slow"
+	const own, raw, peer, slowSuffix = "Reprise", "raw, one ack each", "Watermill, tuned", ", one in 500 slow"
 	full := measure.Backlog{Messages: l.Messages}
 	c, err := compare.Run(ctx, l.Repetitions, []measure.Trial{
 		rawOneByOne.contender(s, raw).Trial(full),
 		rawFifty.contender(s, "raw, one ack for 50").Trial(full),
 		repriseTuned.contender(s, own).Trial(full),
-		repriseTuned.contender(s, own+slowly).Pausing(slow).Trial(full),
+		repriseTuned.contender(s, own+slowSuffix).Pausing(slow).Trial(full),
 		watermillTuned.contender(s, peer).Trial(full),
-		watermillTuned.contender(s, peer+slowly).Pausing(slow).Trial(full),
+		watermillTuned.contender(s, peer+slowSuffix).Pausing(slow).Trial(full),
 		watermillDefaults.contender(s, "Watermill, defaults").Trial(measure.Backlog{Messages: l.AtMost(watermillSerial).Messages}),
 	})
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) receive(ctx context.Context, l scenario.Load) ([]table.Table, e
 	t := c.Table(fmt.Sprintf("A backlog of %s, concurrency %d", table.Thousands(int64(l.Messages)), tunedConcurrency), raw, peer)
 	t.Aims = []table.Aim{
 		{Figure: "times " + raw, Want: 1.2, Got: c.RateRatio(own, raw)},
-		{Figure: "one handler in 500 taking 20 ms, times " + raw + ", without slow ones", Want: 0.6, Got: c.RateRatio(own+slowly, raw)},
+		{Figure: "one handler in 500 taking 20 ms, times " + raw + ", without slow ones", Want: 0.6, Got: c.RateRatio(own+slowSuffix, raw)},
 	}
 	return []table.Table{t}, nil
 }

@@ -82,10 +82,10 @@ func (s *Server) instances(ctx context.Context, l scenario.Load) ([]table.Table,
 
 func (s *Server) body(ctx context.Context, l scenario.Load) ([]table.Table, error) {
 	t := table.Table{Title: "Messages/s by body size", Head: []string{"KiB", "ReceiveOnly"}, Growth: &table.Growth{Quantity: "body, KiB", Figure: "messages/s", Factors: true}}
-	for _, b := range []struct{ size, most int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
+	for _, b := range []struct{ size, max int }{{256, 50_000}, {4 << 10, 20_000}, {64 << 10, 2_000}} {
 		setup := repriseTuned
 		setup.BodySize = b.size
-		c, err := compare.Run(ctx, l.Repetitions, measure.Backlog{Messages: l.AtMost(b.most).Messages}.Trials(setup.contender(s, "Reprise")))
+		c, err := compare.Run(ctx, l.Repetitions, measure.Backlog{Messages: l.AtMost(b.max).Messages}.Trials(setup.contender(s, "Reprise")))
 		if err != nil {
 			return nil, err
 		}

@@ -192,11 +192,11 @@ func (s *rawStore) Start(ctx context.Context, handle func(string) error) (err er
 
 // consume handles messages until ctx ends.
 func (s *rawStore) consume(ctx context.Context, deliveries <-chan amqp.Delivery, handle func(string) error) error {
-	var late <-chan time.Time // ends the wait of an acknowledgement
+	var timeout <-chan time.Time // ends the wait of an acknowledgement
 	if s.setup.acks > 1 {
 		ticker := time.NewTicker(measure.PollInterval)
 		defer ticker.Stop()
-		late = ticker.C
+		timeout = ticker.C
 	}
 	var last uint64 // the tag of the last handled message
 	unacknowledged := 0
@@ -227,7 +227,7 @@ func (s *rawStore) consume(ctx context.Context, deliveries <-chan amqp.Delivery,
 			if unacknowledged++; unacknowledged < s.setup.acks {
 				continue
 			}
-		case <-late:
+		case <-timeout:
 		case <-ctx.Done():
 			return acknowledge()
 		}

@@ -29,7 +29,7 @@ func TestWaiting_CountsUnacknowledgedMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		consumeWithoutAcks(t, s.server.url, taken)
-		for range 2 { // and finds no message of its own
+		for range 2 { // and finds none of its messages
 			if n, err := s.Waiting(t.Context()); err != nil || n != messages {
 				t.Errorf("%d messages are left (%v), want %d", n, err, messages)
 			}

@@ -16,10 +16,10 @@ func (s *Servers) receive(ctx context.Context, l scenario.Load) ([]table.Table, 
 	const own, raw, peer = "Reprise", "raw", "Watermill, tuned"
 	var tables []table.Table
 	for _, place := range places {
-		l := l.AtMost(cmp.Or(place.most, l.Messages))
+		l := l.AtMost(cmp.Or(place.max, l.Messages))
 		plain, tuned, loop, mill, millDefaults := reprisePlain, repriseTuned, rawLoop, watermillTuned, watermillDefaults
-		for _, away := range []*time.Duration{&plain.away, &tuned.away, &loop.away, &mill.away, &millDefaults.away} {
-			*away = place.away
+		for _, latency := range []*time.Duration{&plain.latency, &tuned.latency, &loop.latency, &mill.latency, &millDefaults.latency} {
+			*latency = place.latency
 		}
 		full := measure.Backlog{Messages: l.Messages}
 		c, err := compare.Run(ctx, l.Repetitions, []measure.Trial{

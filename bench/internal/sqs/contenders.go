@@ -48,9 +48,9 @@ func aims(c compare.Comparison, own, raw string) []table.Aim {
 
 // places are the distances of the server.
 var places = []struct {
-	title string
-	away  time.Duration
-	most  int // messages of a sample; 0 is the number of the load
+	title   string
+	latency time.Duration
+	max     int // messages of a sample; 0 is the number of the load
 }{
 	{fmt.Sprintf("each answer %v later, in place of a network", networkDelay), networkDelay, awaited},
 	{"the server on the same cores, and no time between", 0, 0},

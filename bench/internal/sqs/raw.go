@@ -22,7 +22,7 @@ import (
 // parsed. The bytes of messages are Reprise's.
 type rawSetup struct {
 	pollers int           // goroutines that each receive ten messages, handle them, and delete them with one request
-	away    time.Duration // delay of answers
+	latency time.Duration // delay of answers
 }
 
 func (setup rawSetup) contender(servers *Servers, name string) measure.StoreContender {
@@ -45,7 +45,7 @@ type rawStore struct {
 }
 
 func (setup rawSetup) openOn(ctx context.Context, servers *Servers) (_ measure.Store, err error) {
-	running, err := servers.ensureRunning(setup.away)
+	running, err := servers.ensureRunning(setup.latency)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (s *rawStore) remove(ctx context.Context, messages []types.Message) error {
 	return allSucceeded(out.Failed)
 }
 
-// giveBack makes messages visible again.
-func (s *rawStore) giveBack(ctx context.Context, messages []types.Message) error {
+// requeue makes messages visible again.
+func (s *rawStore) requeue(ctx context.Context, messages []types.Message) error {
 	entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(messages))
 	for i, m := range messages {
 		entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: new(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle}
@@ -201,7 +201,7 @@ func (s *rawStore) poll(ctx context.Context, handle func(string) error) error {
 			err = s.remove(requests, done)
 		}
 		if len(failed) > 0 {
-			err = errors.Join(err, s.giveBack(requests, failed))
+			err = errors.Join(err, s.requeue(requests, failed))
 		}
 		if err != nil {
 			return err

@@ -15,7 +15,7 @@ import (
 // repriseSetup is one way of running Reprise on SQS.
 type repriseSetup struct {
 	reprise.Setup
-	away time.Duration // delay of answers
+	latency time.Duration // delay of answers
 }
 
 func (setup repriseSetup) contender(servers *Servers, name string) measure.StoreContender {
@@ -29,7 +29,7 @@ type repriseStore struct {
 }
 
 func (setup repriseSetup) openOn(ctx context.Context, servers *Servers) (measure.Store, error) {
-	running, err := servers.ensureRunning(setup.away)
+	running, err := servers.ensureRunning(setup.latency)
 	if err != nil {
 		return nil, err
 	}

@@ -21,19 +21,19 @@ type Servers struct {
 	running map[time.Duration]*runningServer // by the delay of their answers
 }
 
-// ensureRunning returns the server that delays its answers by away.
-func (s *Servers) ensureRunning(away time.Duration) (*runningServer, error) {
-	if server := s.running[away]; server != nil {
+// ensureRunning returns the server that delays its answers by latency.
+func (s *Servers) ensureRunning(latency time.Duration) (*runningServer, error) {
+	if server := s.running[latency]; server != nil {
 		return server, nil
 	}
-	server, err := newRunningServer(away)
+	server, err := newRunningServer(latency)
 	if err != nil {
 		return nil, err
 	}
 	if s.running == nil {
 		s.running = make(map[time.Duration]*runningServer)
 	}
-	s.running[away] = server
+	s.running[latency] = server
 	return server, nil
 }
 
@@ -66,9 +66,9 @@ const serverDescription = "Amazon SQS: the stand-in of internal/testserver/sqs, 
 // networkDelay stands for the network and the service.
 const networkDelay = 5 * time.Millisecond
 
-// newRunningServer starts a server that delays its answers by away.
-func newRunningServer(away time.Duration) (*runningServer, error) {
-	url, stop, err := startProcess(away)
+// newRunningServer starts a server that delays its answers by latency.
+func newRunningServer(latency time.Duration) (*runningServer, error) {
+	url, stop, err := startProcess(latency)
 	if err != nil {
 		return nil, err
 	}

@@ -23,19 +23,19 @@ const serverVariable = "REPRISE_BENCH_SQS_SERVER"
 
 // RunServerProcess runs the server and does not return, if this process is one. Otherwise it returns.
 func RunServerProcess() {
-	away := os.Getenv(serverVariable)
-	if away == "" {
+	latency := os.Getenv(serverVariable)
+	if latency == "" {
 		return
 	}
-	if err := serveUntilEnd(away); err != nil {
+	if err := serveUntilEnd(latency); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-func serveUntilEnd(away string) error {
-	delay, err := time.ParseDuration(away)
+func serveUntilEnd(latency string) error {
+	delay, err := time.ParseDuration(latency)
 	if err != nil {
 		return err
 	}
@@ -52,14 +52,14 @@ func serveUntilEnd(away string) error {
 }
 
 // startProcess starts this program a second time, as a server that keeps its messages in memory and delays each answer
-// by away.
-func startProcess(away time.Duration) (url string, stop func() error, err error) {
+// by latency.
+func startProcess(latency time.Duration) (url string, stop func() error, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return "", nil, err
 	}
 	cmd := exec.Command(program) //nolint:gosec // it is this program
-	cmd.Env = append(os.Environ(), serverVariable+"="+away.String())
+	cmd.Env = append(os.Environ(), serverVariable+"="+latency.String())
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

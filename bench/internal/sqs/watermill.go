@@ -21,7 +21,7 @@ import (
 type watermillSetup struct {
 	subscriptions int           // each handles one message at a time
 	batch         int32         // messages of one receive
-	away          time.Duration // delay of answers
+	latency       time.Duration // delay of answers
 }
 
 // watermillDefaults are the defaults of Watermill.
@@ -45,7 +45,7 @@ type watermillStore struct {
 }
 
 func (setup watermillSetup) openOn(ctx context.Context, servers *Servers) (_ measure.Store, err error) {
-	running, err := servers.ensureRunning(setup.away)
+	running, err := servers.ensureRunning(setup.latency)
 	if err != nil {
 		return nil, err
 	}

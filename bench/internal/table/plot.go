@@ -148,14 +148,14 @@ func (g *Growth) scale(p *plot.Plot, all plotter.XYs) {
 
 // evenTicks go from 0 to the first tick that is not below high, by a round step.
 func evenTicks(high float64) plot.ConstantTicks {
-	const most = 6
+	const limit = 6
 	if high <= 0 {
 		high = 1
 	}
-	power := math.Pow(10, math.Floor(math.Log10(high/most)))
+	power := math.Pow(10, math.Floor(math.Log10(high/limit)))
 	step := 10 * power
 	for _, digit := range []float64{5, 2, 1} {
-		if high <= most*digit*power {
+		if high <= limit*digit*power {
 			step = digit * power
 		}
 	}

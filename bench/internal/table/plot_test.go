@@ -88,8 +88,8 @@ func (p picture) mark(t *testing.T, attributes []xml.Attr) {
 	p.marks[color] = append(p.marks[color], at)
 }
 
-// of returns the marks of a line by its number.
-func (p picture) of(line int) plotter.XYs {
+// points returns the marks of a line by its number.
+func (p picture) points(line int) plotter.XYs {
 	c := styles[line].color
 	return p.marks[fmt.Sprintf("%02X%02X%02X", c.R, c.G, c.B)]
 }
@@ -113,11 +113,11 @@ func TestPlot_LogarithmicScale(t *testing.T) {
 		g.Add("flat", n, 900)
 	}
 	p := drawn(t, g, "Concurrency")
-	x, y := between(p.of(0))
+	x, y := between(p.points(0))
 	if len(x) != 3 || x[0] < 20 || y[0] < 20 || !near(x[0], x[1]) || !near(x[1], x[2]) || !near(y[0], y[1]) || !near(y[1], y[2]) {
 		t.Errorf("the rising line's distances are %v and %v", x, y)
 	}
-	if flatX, flatY := between(p.of(1)); !slices.EqualFunc(flatX, x, near) || !slices.Equal(flatY, []float64{0, 0, 0}) {
+	if flatX, flatY := between(p.points(1)); !slices.EqualFunc(flatX, x, near) || !slices.Equal(flatY, []float64{0, 0, 0}) {
 		t.Errorf("the flat line's distances are %v and %v", flatX, flatY)
 	}
 }
@@ -128,7 +128,7 @@ func TestPlot_RatesBeginAtZero(t *testing.T) {
 		g.Add("Reprise", math.Pow(2, float64(i)), rate)
 	}
 	p := drawn(t, g, "Instances")
-	if _, y := between(p.of(0)); len(y) != 2 || y[0] < 20 || !near(2*y[0], y[1]) {
+	if _, y := between(p.points(0)); len(y) != 2 || y[0] < 20 || !near(2*y[0], y[1]) {
 		t.Errorf("the distances are %v", y)
 	}
 	if !slices.Contains(p.texts, "0") {
@@ -166,8 +166,8 @@ func TestPlot_IsDeterministic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := g.SVG("Title"); err != nil || !bytes.Equal(again, first) {
-		t.Errorf("the second picture (%v) is\n%s\nthe first was\n%s", err, again, first)
+	if second, err := g.SVG("Title"); err != nil || !bytes.Equal(second, first) {
+		t.Errorf("the second picture (%v) is\n%s\nthe first was\n%s", err, second, first)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestPlot_FewOrStrangeFigures(t *testing.T) {
 			for i, figure := range c.figures {
 				g.Add("Reprise", float64(i+1), figure)
 			}
-			if got := len(drawn(t, g, "Title").of(0)); got != c.drawn {
+			if got := len(drawn(t, g, "Title").points(0)); got != c.drawn {
 				t.Errorf("%d points are drawn, want %d", got, c.drawn)
 			}
 		})

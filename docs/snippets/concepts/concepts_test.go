@@ -150,7 +150,7 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 		ep := start(t, "orders", transport, core.Config{}, func(ep *core.Endpoint) {
 			// snippet: now
 			core.Handle(ep, place, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
-				// Leaves at once, whatever becomes of this attempt, and at every attempt.
+				// Leaves at once, also if this attempt fails, and at every attempt.
 				if err := m.SendNow(ctx, "audit-trail", attempted.Of(body)); err != nil {
 					return err
 				}

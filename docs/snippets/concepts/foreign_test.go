@@ -22,7 +22,7 @@ func newImport(t core.Transport, archive func(messageType string, body []byte) e
 	core.Handle(ep, placedType, func(ctx context.Context, _ *core.Message, body OrderPlaced) error {
 		return charge(ctx, body.ID)
 	})
-	// All others, whatever they are.
+	// All other types.
 	core.HandleDefault(ep, func(_ context.Context, m *core.Message) error {
 		return archive(m.Type, m.RawBody())
 	})

@@ -113,8 +113,8 @@ func TestTenant_MissingIsGivenUp(t *testing.T) {
 // end
 
 // snippet: handle-failed
-// OrderFailed is the last resort of Billing: the customer is told, and what can
-// never be charged needs nobody else.
+// OrderFailed is the last resort of Billing: the customer is told, and a message
+// that can never be charged needs no other person.
 func (b *Billing) OrderFailed(_ context.Context, m *core.Message, body OrderPlaced, f *core.Failed) error {
 	if errors.Is(f.Err, errNegativeTotal) {
 		f.TakeOver()

@@ -23,7 +23,7 @@ func BenchmarkObserver(b *testing.B) {
 	meters := func() metric.MeterProvider {
 		return sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	}
-	never := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+	neverSampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
 	for _, bench := range []struct {
 		name    string
 		tracers trace.TracerProvider
@@ -31,8 +31,8 @@ func BenchmarkObserver(b *testing.B) {
 	}{
 		{"no-op", tracenoop.NewTracerProvider(), metricnoop.NewMeterProvider()},
 		{"metrics", tracenoop.NewTracerProvider(), meters()},
-		{"traces, 0 %", never, metricnoop.NewMeterProvider()},
-		{"metrics, traces 0 %", never, meters()},
+		{"traces, 0 %", neverSampled, metricnoop.NewMeterProvider()},
+		{"metrics, traces 0 %", neverSampled, meters()},
 	} {
 		o := otelreprise.New(otelreprise.Config{TracerProvider: bench.tracers, MeterProvider: bench.meters})
 		at := core.ObservedEndpoint{Endpoint: "orders", Instance: "pod", Queue: "orders"}

@@ -62,7 +62,7 @@ func everything(b *bed) {
 		case m.Headers.Get("defer") != "" && m.Deferrals == 0:
 			return core.Defer(errors.New("not yet"), time.Second)
 		case m.Headers.Get("bad") != "":
-			return errAway
+			return errUnreachable
 		}
 		return nil
 	}, "order", "event-placed")

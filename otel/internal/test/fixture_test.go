@@ -26,7 +26,7 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-var errAway = errors.New("503")
+var errUnreachable = errors.New("503")
 
 // Recoverability of tests.
 var (
@@ -147,7 +147,7 @@ func (b *bed) orders(c core.Config, o *otelreprise.Observer, h core.HandlerFunc)
 	return ep
 }
 
-// client makes an endpoint that only sends, observed by an observer of its own.
+// client makes an endpoint that only sends, with a separate observer.
 func (b *bed) client() *core.Endpoint {
 	b.Helper()
 	return b.endpoint("shop", core.Config{SendOnly: true}, b.observer(otelreprise.Config{}), nil)
@@ -191,8 +191,8 @@ func (b *bed) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// only returns the one message that a queue holds.
-func (b *bed) only(queue string) core.Incoming {
+// onlyMessage returns the one message that a queue holds.
+func (b *bed) onlyMessage(queue string) core.Incoming {
 	b.Helper()
 	messages, err := b.broker.Peek(queue)
 	if err != nil || len(messages) != 1 {
@@ -237,7 +237,7 @@ func (b *bed) one(name string) tracetest.SpanStub {
 	return spans[0]
 }
 
-// several returns the spans of a name, of which there must be so many.
+// several returns the spans of a name, of which there must be n.
 func (b *bed) several(name string, n int) tracetest.SpanStubs {
 	b.Helper()
 	spans := b.named(name)
@@ -304,10 +304,10 @@ func valueOf(attrs []attribute.KeyValue, key string) string {
 	return ""
 }
 
-func equal[T comparable](b testing.TB, what string, got, want T) {
+func equal[T comparable](b testing.TB, subject string, got, want T) {
 	b.Helper()
 	if got != want {
-		b.Errorf("%s is %v, want %v", what, got, want)
+		b.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }
 

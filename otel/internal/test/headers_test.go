@@ -74,7 +74,7 @@ var garbage = []string{
 	"00-4BF92F3577B34DA6A3CE929D0E0E4736-00F067AA0BA902B7-01", strings.Repeat("0", 100_000), strings.Repeat("a=b,", 50_000), "a=%", "=;=,;",
 }
 
-// TestExtract: whatever headers hold, the message is handled.
+// TestExtract: the message is handled with any headers.
 func TestExtract_Garbage(t *testing.T) {
 	bubble(t, func(b *bed) {
 		handled := 0
@@ -113,12 +113,12 @@ func FuzzExtract(f *testing.F) {
 func TestCustomPropagator(t *testing.T) {
 	bubble(t, func(b *bed) {
 		o := b.observer(otelreprise.Config{Propagator: single{}})
-		ep := b.endpoint("orders", core.Config{Recoverability: delayed}, o, func(context.Context, *core.Message) error { return core.GiveUp(errAway) }, "order")
+		ep := b.endpoint("orders", core.Config{Recoverability: delayed}, o, func(context.Context, *core.Message) error { return core.GiveUp(errUnreachable) }, "order")
 		b.run(ep)
 		b.send(ep)
 		b.isChild(b.one("process orders"), b.one("send orders").SpanContext)
 		synctest.Wait()
-		failed := b.only("error").Headers
+		failed := b.onlyMessage("error").Headers
 		equal(b, "b3", failed.Get("b3"), ids(b.one("send orders").SpanContext))
 		equal(b, "traceparent", failed.Get("traceparent"), "")
 	})

@@ -21,8 +21,8 @@ import (
 	otelreprise "github.com/reprise-go/reprise/otel"
 )
 
-// TestTelemetryNeverHurts: a message is handled and sent once, whatever becomes of telemetry.
-func TestTelemetryNeverHurts(t *testing.T) {
+// TestTelemetry_FailuresDoNotAffectMessages: a message is handled and sent once, also if telemetry fails.
+func TestTelemetry_FailuresDoNotAffectMessages(t *testing.T) {
 	for name, config := range map[string]func(b *bed) otelreprise.Config{
 		"a provider that panics":   func(*bed) otelreprise.Config { return otelreprise.Config{TracerProvider: panicky{}} },
 		"spans that panic":         func(*bed) otelreprise.Config { return otelreprise.Config{TracerProvider: panicky{spans: true}} },
@@ -49,15 +49,15 @@ func TestTelemetryNeverHurts(t *testing.T) {
 					attempts := 0
 					b.orders(core.Config{Transactions: mode, Recoverability: delayed, AuditQueue: "audit"}, b.observer(config(b)), func(_ context.Context, m *core.Message) error {
 						if attempts++; attempts < 3 {
-							return errAway
+							return errUnreachable
 						}
 						return m.Send("shipping", shipType.Of("x"))
 					})
 					b.put(map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, "m1")
 					b.pass(time.Hour)
 					equal(b, "attempts", attempts, 3)
-					b.only("shipping")
-					b.only("audit")
+					b.onlyMessage("shipping")
+					b.onlyMessage("audit")
 				})
 			}
 		})
@@ -135,7 +135,7 @@ func TestObserver_IsShared(t *testing.T) {
 		o := b.observer(otelreprise.Config{NServiceBusMetrics: true})
 		handler := func(ctx context.Context, m *core.Message) error {
 			if m.Attempt == 1 {
-				return errAway
+				return errUnreachable
 			}
 			return m.Send("audit", seenType.Of("x"))
 		}

@@ -23,7 +23,7 @@ func TestLogCorrelation(t *testing.T) {
 			b.logger.InfoContext(ctx, "paying another", "message_id", "other")
 			b.logger.With("message_id", "kept", "trace_id", "kept").InfoContext(ctx, "paying with a logger")
 			b.logger.Info("without a context")
-			return errAway
+			return errUnreachable
 		})
 		b.put(nil, "m1")
 		span := b.one("process orders").SpanContext

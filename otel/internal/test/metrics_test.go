@@ -42,7 +42,7 @@ func TestCountsAddUp(t *testing.T) {
 					return core.Discard(errors.New("not needed"))
 				}
 				failures.Add(1)
-				return errAway
+				return errUnreachable
 			}
 			sends.Add(1)
 			return m.Send("shipping", shipType.Of("x"))
@@ -118,7 +118,7 @@ func TestCriticalTime(t *testing.T) {
 
 func TestCriticalTime_NotOfFailures(t *testing.T) {
 	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.send(b.client())
 		equal(b, "series", len(b.points("reprise.critical_time")), 0)
 	})
@@ -126,7 +126,7 @@ func TestCriticalTime_NotOfFailures(t *testing.T) {
 
 func TestFailedAge_SinceTheFirstFailure(t *testing.T) {
 	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.send(b.client())
 		b.pass(time.Hour)
 		equal(b, "seconds", b.points("reprise.failed.age")[0].sum, 60)
@@ -149,15 +149,15 @@ func TestCardinality(t *testing.T) {
 		}
 		const hostile = 3000
 		for i := range hostile {
-			start("orders", fmt.Sprint("type ", i), fmt.Errorf("text %d: %w", i, errAway))
+			start("orders", fmt.Sprint("type ", i), fmt.Errorf("text %d: %w", i, errUnreachable))
 		}
-		for name, most := range map[string]int{
+		for name, limit := range map[string]int{
 			"messaging.client.consumed.messages": 201, "messaging.process.duration": 201, "messaging.client.sent.messages": 402,
 			"reprise.recoverability.actions": 201, "nservicebus.messaging.fetches": 201,
 		} {
 			points := b.points(name)
-			if len(points) > most || b.total(name, "") != hostile {
-				b.Errorf("%s has %d series of %d messages, want at most %d of %d", name, len(points), b.total(name, ""), most, hostile)
+			if len(points) > limit || b.total(name, "") != hostile {
+				b.Errorf("%s has %d series of %d messages, want at most %d of %d", name, len(points), b.total(name, ""), limit, hostile)
 			}
 			for _, p := range points {
 				if strings.Contains(p.attrs, "text ") || strings.Contains(p.attrs, "pod-7f9c") || strings.Contains(p.attrs, " id") {
@@ -259,11 +259,11 @@ func TestCircuits(t *testing.T) {
 // TestHealthGauges_States: an endpoint that receives nothing, or cannot send, looks like none that is well.
 func TestHealthGauges_States(t *testing.T) {
 	bubble(t, func(b *bed) {
-		away := &outage{Transport: b.broker}
-		b.transport = away
-		away.open.Store(true)
+		unreachable := &outage{Transport: b.broker}
+		b.transport = unreachable
+		unreachable.open.Store(true)
 		o := b.observer(otelreprise.Config{})
-		ep := b.endpoint("orders", core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, o, func(context.Context, *core.Message) error { return errAway }, "order")
+		ep := b.endpoint("orders", core.Config{Recoverability: none, Transactions: core.TransactionReceiveOnly}, o, func(context.Context, *core.Message) error { return errUnreachable }, "order")
 		sender := b.endpoint("shop", core.Config{SendOnly: true}, o, nil)
 		gauges := func(when, endpoint, want string) {
 			b.Helper()
@@ -280,22 +280,22 @@ func TestHealthGauges_States(t *testing.T) {
 		stop := b.run(ep)
 		b.pass(time.Minute)
 		gauges("while it waits for its broker", "orders", "up=0 starting=1 connected=0 sends_failing=0")
-		away.open.Store(false)
+		unreachable.open.Store(false)
 		b.pass(15 * time.Second)
 		gauges("while it receives", "orders", "up=1 starting=0 connected=1 sends_failing=0")
 		b.put(nil, "m1")
 		gauges("while it handles", "orders", "up=1 starting=0 connected=1 sends_failing=0")
 		gauges("before its first send", "shop", "")
-		away.send.Store(true)
+		unreachable.send.Store(true)
 		for _, each := range []*core.Endpoint{ep, sender} {
-			if err := each.Send(b.Context(), "shipping", shipByteType.Of([]byte("x"))); !errors.Is(err, errAway) {
+			if err := each.Send(b.Context(), "shipping", shipByteType.Of([]byte("x"))); !errors.Is(err, errUnreachable) {
 				b.Fatal(err)
 			}
 		}
 		synctest.Wait()
 		gauges("while its sends fail", "orders", "up=1 starting=0 connected=1 sends_failing=1")
 		gauges("while its sends fail", "shop", "connected=0 sends_failing=1")
-		away.send.Store(false)
+		unreachable.send.Store(false)
 		for _, each := range []*core.Endpoint{ep, sender} {
 			if err := each.Send(b.Context(), "shipping", shipByteType.Of([]byte("x"))); err != nil {
 				b.Fatal(err)
@@ -324,7 +324,7 @@ func (o *outage) OpenReceiver(ctx context.Context, c core.ReceiverConfig) (core.
 
 func (o *outage) Send(ctx context.Context, out ...core.Outgoing) error {
 	if o.send.Load() {
-		return errAway
+		return errUnreachable
 	}
 	return o.Transport.Send(ctx, out...)
 }
@@ -335,7 +335,7 @@ func TestNServiceBusMeters(t *testing.T) {
 		recover := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 1}, Delayed: core.Delayed{NumberOfRetries: 1}}
 		b.orders(core.Config{Recoverability: recover}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(_ context.Context, m *core.Message) error {
 			if m.Headers.Get("good") == "" {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -343,30 +343,30 @@ func TestNServiceBusMeters(t *testing.T) {
 		b.put(nil, "m2")
 		b.pass(time.Minute)
 		const common = "nservicebus.discriminator= "
-		const of = "nservicebus.message_type=order nservicebus.queue=orders "
-		const succeeded = "execution.result=success " + common + "nservicebus.message_handler_types= " + of + "1"
+		const attributes = "nservicebus.message_type=order nservicebus.queue=orders "
+		const succeeded = "execution.result=success " + common + "nservicebus.message_handler_types= " + attributes + "1"
 		handler := ""
 		for _, a := range b.named("recover orders")[0].Attributes {
 			if a.Key == "reprise.handler" {
 				handler = a.Value.AsString()
 			}
 		}
-		recovered := "error.type=*errors.errorString " + common + "nservicebus.message_handler_type=" + handler + " " + of
+		recovered := "error.type=*errors.errorString " + common + "nservicebus.message_handler_type=" + handler + " " + attributes
 		metrics := b.collect()
 		for name, want := range map[string]struct {
 			unit   string
 			points []string
 		}{
-			"nservicebus.messaging.fetches":         {"", []string{common + of + "5"}},
+			"nservicebus.messaging.fetches":         {"", []string{common + attributes + "5"}},
 			"nservicebus.messaging.successes":       {"", []string{succeeded}},
 			"nservicebus.messaging.critical_time":   {"s", []string{succeeded}},
 			"nservicebus.messaging.processing_time": {"s", []string{succeeded}},
 			"nservicebus.messaging.failures": {"", []string{
-				"error.type=*errors.errorString execution.result=failure " + common + "nservicebus.message_handler_types= " + of + "4",
+				"error.type=*errors.errorString execution.result=failure " + common + "nservicebus.message_handler_types= " + attributes + "4",
 			}},
 			"nservicebus.messaging.handler_time": {"s", []string{
-				"error.type=*errors.errorString execution.result=failure " + common + "nservicebus.message_handler_type= " + of + "4",
-				"execution.result=success " + common + "nservicebus.message_handler_type= " + of + "1",
+				"error.type=*errors.errorString execution.result=failure " + common + "nservicebus.message_handler_type= " + attributes + "4",
+				"execution.result=success " + common + "nservicebus.message_handler_type= " + attributes + "1",
 			}},
 			"nservicebus.recoverability.immediate": {"", []string{recovered + "2"}},
 			"nservicebus.recoverability.delayed":   {"", []string{recovered + "1"}},

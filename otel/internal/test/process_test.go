@@ -47,7 +47,7 @@ func TestProcessSpan_EndsHoweverTheHandlerEnds(t *testing.T) {
 		handler core.HandlerFunc
 		kind    string
 	}{
-		"error":  {func(context.Context, *core.Message) error { return fmt.Errorf("pay: %w", errAway) }, "*errors.errorString"},
+		"error":  {func(context.Context, *core.Message) error { return fmt.Errorf("pay: %w", errUnreachable) }, "*errors.errorString"},
 		"panic":  {func(context.Context, *core.Message) error { panic("nil map") }, "*core.PanicError"},
 		"Goexit": {func(context.Context, *core.Message) error { runtime.Goexit(); return nil }, "*errors.errorString"},
 	} {
@@ -58,7 +58,7 @@ func TestProcessSpan_EndsHoweverTheHandlerEnds(t *testing.T) {
 				span := b.one("process orders")
 				equal(b, "outcome", attr(span, "reprise.outcome"), "failed")
 				equal(b, "error.type", attr(span, "error.type"), c.kind)
-				equal(b, "header", b.only("error").Headers.Get(headers.ExceptionType), c.kind)
+				equal(b, "header", b.onlyMessage("error").Headers.Get(headers.ExceptionType), c.kind)
 				if len(span.Events) != 1 || span.Events[0].Name != "exception" || valueOf(span.Events[0].Attributes, "exception.type") != c.kind {
 					b.Errorf("the events are %+v, want one exception", span.Events)
 				}
@@ -76,7 +76,7 @@ func TestProcessSpan_Duplicate(t *testing.T) {
 				return nil
 			}
 		}
-		b.orders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(answer)}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(answer)}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.put(nil, "m1")
 		equal(b, "outcome", attr(b.one("process orders"), "reprise.outcome"), "duplicate")
 		equal(b, "duplicates", b.total("reprise.attempts", "reprise.outcome=duplicate"), int64(1))
@@ -87,7 +87,7 @@ func TestProcessSpan_Duplicate(t *testing.T) {
 func TestProcessSpan_FallbackIsNoFailure(t *testing.T) {
 	bubble(t, func(b *bed) {
 		answer := fallback.Middleware{On: fallback.On{Any: true}, EachAttempt: true, Handle: func(context.Context, *core.Message, error) error { return nil }}
-		b.orders(core.Config{Middleware: []core.Middleware{answer}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Middleware: []core.Middleware{answer}}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.put(nil, "m1")
 		span := b.one("process orders")
 		equal(b, "outcome", attr(span, "reprise.outcome"), "fallback")
@@ -115,7 +115,7 @@ func TestHandlerSpan(t *testing.T) {
 		outcome, kind string
 	}{
 		"success": {func() error { return nil }, "succeeded", ""},
-		"error":   {func() error { return fmt.Errorf("pay: %w", errAway) }, "failed", "*errors.errorString"},
+		"error":   {func() error { return fmt.Errorf("pay: %w", errUnreachable) }, "failed", "*errors.errorString"},
 		"verdict": {func() error { return core.Discard(errors.New("not needed")) }, "discarded", ""},
 		"panic":   {func() error { panic("nil map") }, "failed", "_OTHER"},
 		"Goexit":  {func() error { runtime.Goexit(); return nil }, "failed", "_OTHER"},
@@ -154,8 +154,8 @@ func TestHandlerSpan(t *testing.T) {
 	}
 }
 
-// TestHandlerSpan_NeverHurts: a tracer that panics fails no message.
-func TestHandlerSpan_NeverHurts(t *testing.T) {
+// TestHandlerSpan_FailuresDoNotAffectMessages: a tracer that panics fails no message.
+func TestHandlerSpan_FailuresDoNotAffectMessages(t *testing.T) {
 	for _, p := range []panicky{{}, {spans: true}} {
 		bubble(t, func(b *bed) {
 			o := b.observer(otelreprise.Config{TracerProvider: p})
@@ -199,7 +199,7 @@ func TestProcessSpan_OfInvokeIsAChild(t *testing.T) {
 
 func TestStatus_ErrorOnFinal(t *testing.T) {
 	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: immediate}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Recoverability: immediate}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.put(nil, "m1")
 		for _, span := range b.several("process orders", 3) {
 			equal(b, "status of an attempt", span.Status.Code, codes.Unset)
@@ -215,7 +215,7 @@ func TestStatus_ErrorOnFinal(t *testing.T) {
 
 func TestStatus_ErrorOnAttempt(t *testing.T) {
 	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: immediate}, b.observer(otelreprise.Config{ErrorOn: otelreprise.ErrorOnAttempt}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Recoverability: immediate}, b.observer(otelreprise.Config{ErrorOn: otelreprise.ErrorOnAttempt}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.put(nil, "m1")
 		for _, span := range b.several("process orders", 3) {
 			equal(b, "status", span.Status.Code, codes.Error)
@@ -223,9 +223,9 @@ func TestStatus_ErrorOnAttempt(t *testing.T) {
 	})
 }
 
-func TestRecoverSpan_TellsWhatBecameOfTheMessage(t *testing.T) {
+func TestRecoverSpan_HasTheOutcomeOfTheMessage(t *testing.T) {
 	bubble(t, func(b *bed) {
-		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		b.put(nil, "m1")
 		b.pass(time.Hour)
 		attempts, recovers := b.several("process orders", 4), b.several("recover orders", 4)
@@ -245,14 +245,14 @@ func TestProcessSpan_DroppedBySampling(t *testing.T) {
 		unsampled := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()), sdktrace.WithSyncer(b.spans))
 		b.orders(core.Config{Recoverability: immediate}, b.observer(otelreprise.Config{TracerProvider: unsampled}), func(_ context.Context, m *core.Message) error {
 			if m.Attempt < 3 {
-				return errAway
+				return errUnreachable
 			}
 			return m.Send("shipping", shipType.Of("x"))
 		})
 		b.put(nil, "m1")
 		equal(b, "spans", len(b.all()), 0)
 		equal(b, "measured", b.total("messaging.process.duration", ""), int64(3))
-		if parent := b.only("shipping").Headers.Get("traceparent"); len(parent) != 55 || parent[53:] != "00" {
+		if parent := b.onlyMessage("shipping").Headers.Get("traceparent"); len(parent) != 55 || parent[53:] != "00" {
 			b.Errorf("traceparent is %q; want one that says that nothing was sampled", parent)
 		}
 	})
@@ -290,7 +290,7 @@ func TestProcessSpan_WaitingIsNotGivenUp(t *testing.T) {
 				b.orders(core.Config{Transactions: core.TransactionReceiveOnly}, b.observer(otelreprise.Config{NServiceBusMetrics: true}), func(context.Context, *core.Message) error {
 					if !done {
 						done = true
-						return test.verdict(errAway, time.Second)
+						return test.verdict(errUnreachable, time.Second)
 					}
 					return nil
 				})

@@ -25,7 +25,7 @@ func TestImmediateRetryLinks(t *testing.T) {
 			bubble(t, func(b *bed) {
 				b.orders(core.Config{Transactions: mode, Recoverability: immediate}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
 					if m.Attempt < 3 {
-						return errAway
+						return errUnreachable
 					}
 					return nil
 				})
@@ -72,7 +72,7 @@ func TestRetryLinks(t *testing.T) {
 					if healthy.Load() {
 						return nil
 					}
-					return errAway
+					return errUnreachable
 				})
 				b.send(b.client())
 				b.pass(time.Hour)
@@ -85,7 +85,7 @@ func TestRetryLinks(t *testing.T) {
 					b.links(attempts[i], creation(send.SpanContext), previous(attempts[i-1].SpanContext))
 				}
 
-				failed := b.only("error")
+				failed := b.onlyMessage("error")
 				b.sendBack(failed)
 				healthy.Store(true)
 				b.pass(time.Hour)
@@ -118,7 +118,7 @@ func TestRetrySpans(t *testing.T) {
 		client := b.client()
 		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
 			if m.DelayedRetries == 0 {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -142,9 +142,9 @@ func TestRetryLinks_InPlace(t *testing.T) {
 		b.orders(core.Config{Recoverability: delayed}, b.observer(otelreprise.Config{}), func(_ context.Context, m *core.Message) error {
 			switch {
 			case time.Since(start) < time.Second:
-				return core.RetryAfter(errAway, time.Second)
+				return core.RetryAfter(errUnreachable, time.Second)
 			case m.DelayedRetries < 2:
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		})
@@ -158,23 +158,23 @@ func TestRetryLinks_InPlace(t *testing.T) {
 	})
 }
 
-// TestCreationContextKept: whatever copy is made of a message has the context of its first send.
+// TestCreationContextKept: each copy of a message has the context of its first send.
 func TestCreationContextKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler core.HandlerFunc
 		queue   string // which has the copy in the end
 	}{
-		"delayed retries, then the error queue": {func(context.Context, *core.Message) error { return errAway }, "error"},
+		"delayed retries, then the error queue": {func(context.Context, *core.Message) error { return errUnreachable }, "error"},
 		"deferral, then the error queue": {func(_ context.Context, m *core.Message) error {
 			if m.Deferrals == 0 {
 				return core.Defer(errors.New("not yet"), time.Minute)
 			}
-			return core.GiveUp(errAway)
+			return core.GiveUp(errUnreachable)
 		}, "error"},
 		"audit queue":     {func(context.Context, *core.Message) error { return nil }, "audit"},
 		"forwarded":       {func(_ context.Context, m *core.Message) error { return m.Forward("shipping") }, "shipping"},
 		"forwarded now":   {func(ctx context.Context, m *core.Message) error { return m.ForwardNow(ctx, "shipping") }, "shipping"},
-		"moved elsewhere": {func(context.Context, *core.Message) error { return core.GiveUpTo(errAway, "shipping") }, "shipping"},
+		"moved elsewhere": {func(context.Context, *core.Message) error { return core.GiveUpTo(errUnreachable, "shipping") }, "shipping"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bed) {
@@ -183,7 +183,7 @@ func TestCreationContextKept(t *testing.T) {
 				b.pass(time.Hour)
 				send := b.named("send orders")[0].SpanContext
 				want := fmt.Sprintf("00-%s-%s-01", send.TraceID(), send.SpanID())
-				equal(b, "traceparent", b.only(c.queue).Headers.Get("traceparent"), want)
+				equal(b, "traceparent", b.onlyMessage(c.queue).Headers.Get("traceparent"), want)
 			})
 		})
 	}
@@ -196,39 +196,39 @@ func TestPreviousHeader_NamesTheLastAttempt(t *testing.T) {
 			if m.Headers.Get("good") != "" {
 				return nil
 			}
-			return errAway
+			return errUnreachable
 		})
 		b.put(map[string]string{"good": "yes"}, "m0")
 		b.send(b.client())
 		b.pass(time.Hour)
 		attempts := b.named("process orders")
 		last := attempts[len(attempts)-1].SpanContext
-		equal(b, "header", b.only("error").Headers.Get(headerPrevious), fmt.Sprintf("00-%s-%s-01", last.TraceID(), last.SpanID()))
-		equal(b, "header of the audit copy", b.only("audit").Headers.Get(headerPrevious), "")
+		equal(b, "header", b.onlyMessage("error").Headers.Get(headerPrevious), fmt.Sprintf("00-%s-%s-01", last.TraceID(), last.SpanID()))
+		equal(b, "header of the audit copy", b.onlyMessage("audit").Headers.Get(headerPrevious), "")
 	})
 }
 
 // TestPreviousHeader_GivesWayWhereItDoesNotFit: a message that is as large as can be goes to the
 // error queue without headers of ours.
 func TestPreviousHeader_GivesWayWhereItDoesNotFit(t *testing.T) {
-	const most = 64 << 10
+	const limit = 64 << 10
 	bubbleOn(t, inmemory.Config{}, func(b *bed) {
-		b.transport = strict{b.broker, most}
-		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errAway })
+		b.transport = strict{b.broker, limit}
+		b.orders(core.Config{Recoverability: none}, b.observer(otelreprise.Config{}), func(context.Context, *core.Message) error { return errUnreachable })
 		h := core.HeadersFromMap(map[string]string{headers.MessageID: "m1", headers.MessageTypes: "order"})
-		body := make([]byte, most-h.Bytes())
+		body := make([]byte, limit-h.Bytes())
 		if err := b.broker.Send(b.Context(), core.Outgoing{ID: "m1", Queue: "orders", Headers: h, Body: body}); err != nil {
 			b.Fatal(err)
 		}
 		b.pass(time.Hour)
-		equal(b, "bytes of the body", len(b.only("error").Body), len(body))
+		equal(b, "bytes of the body", len(b.onlyMessage("error").Body), len(body))
 	})
 }
 
-// strict is a broker that refuses what is too large, whatever it is a copy of.
+// strict is a broker that refuses messages that are too large, also copies.
 type strict struct {
 	core.Transport
-	most int
+	max int
 }
 
 func (s strict) Capabilities() core.Capabilities {
@@ -239,8 +239,8 @@ func (s strict) Capabilities() core.Capabilities {
 
 func (s strict) Send(ctx context.Context, out ...core.Outgoing) error {
 	for _, m := range out {
-		if size := len(m.Body) + m.Headers.Bytes(); size > s.most {
-			tooLarge := &core.TooLargeError{Limit: "the broker's", Max: s.most, Size: size}
+		if size := len(m.Body) + m.Headers.Bytes(); size > s.max {
+			tooLarge := &core.TooLargeError{Limit: "the broker's", Max: s.max, Size: size}
 			return &core.SendError{Results: []core.SendResult{{ID: m.ID, To: m.Queue, State: core.SendRefused, Err: tooLarge}}}
 		}
 	}

@@ -32,7 +32,7 @@ func TestSendsInHandler(t *testing.T) {
 				equal(b, "kind", send.SpanKind, trace.SpanKindProducer)
 				equal(b, "type", attr(send, "messaging.operation.type"), "send")
 				equal(b, "message type", attr(send, "reprise.message.type"), "ship")
-				sent := b.only("shipping").Headers
+				sent := b.onlyMessage("shipping").Headers
 				equal(b, "traceparent", sent.Get("traceparent"), "00-"+ids(send.SpanContext)+"-01")
 				equal(b, "StartNewTrace", sent.Get(headerStartNewTrace), "")
 			})
@@ -60,7 +60,7 @@ func TestSeveralSends(t *testing.T) {
 				equal(b, "messages", attr(send, "messaging.batch.message_count"), "2")
 				equal(b, "destination of both", attr(send, "messaging.destination.name"), "")
 				b.links(send, creation(ship.SpanContext), creation(publish.SpanContext))
-				equal(b, "traceparent", b.only("shipping").Headers.Get("traceparent"), "00-"+ids(ship.SpanContext)+"-01")
+				equal(b, "traceparent", b.onlyMessage("shipping").Headers.Get("traceparent"), "00-"+ids(ship.SpanContext)+"-01")
 			})
 		})
 	}
@@ -71,7 +71,7 @@ func TestSends_KeepTheContextOfTheSender(t *testing.T) {
 	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	bubble(t, func(b *bed) {
 		b.send(b.client(), core.SendOptions{Headers: map[string]string{"traceparent": parent}})
-		equal(b, "traceparent", b.only("orders").Headers.Get("traceparent"), parent)
+		equal(b, "traceparent", b.onlyMessage("orders").Headers.Get("traceparent"), parent)
 		send := b.one("send orders")
 		equal(b, "kind", send.SpanKind, trace.SpanKindClient)
 		equal(b, "link", "00-"+ids(send.Links[0].SpanContext)+"-01", parent)
@@ -131,7 +131,7 @@ func delayedSend(ep *core.Endpoint) error {
 func TestTraceModes_Retries(t *testing.T) {
 	bubble(t, func(b *bed) {
 		config := otelreprise.Config{ContinueDelayed: true}
-		b.run(b.endpoint("orders", core.Config{Recoverability: delayed}, b.observer(config), func(context.Context, *core.Message) error { return errAway }, "event-placed"))
+		b.run(b.endpoint("orders", core.Config{Recoverability: delayed}, b.observer(config), func(context.Context, *core.Message) error { return errUnreachable }, "event-placed"))
 		if err := b.client().Publish(b.Context(), eventPlacedEvent.Of("x")); err != nil {
 			b.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestTraceModes_Retries(t *testing.T) {
 			b.isChild(attempts[i], publish.SpanContext)
 			b.links(attempts[i], previous(attempts[i-1].SpanContext))
 		}
-		equal(b, "header in the error queue", b.only("error").Headers.Get(headerStartNewTrace), "True")
+		equal(b, "header in the error queue", b.onlyMessage("error").Headers.Get(headerStartNewTrace), "True")
 	})
 }
 
@@ -165,7 +165,7 @@ func TestBaggage_TravelsThroughHandlers(t *testing.T) {
 			b.Fatal(err)
 		}
 		b.pass(0)
-		equal(b, "header", b.only("shipping").Headers.Get("baggage"), "tenant=%C3%96sterreich%201")
+		equal(b, "header", b.onlyMessage("shipping").Headers.Get("baggage"), "tenant=%C3%96sterreich%201")
 	})
 }
 

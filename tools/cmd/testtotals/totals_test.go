@@ -189,7 +189,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-func TestTotals_ShowWhatIsRunning(t *testing.T) {
+func TestTotals_ShowRunningTests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inputs []io.Reader
 		var outputs []*io.PipeWriter

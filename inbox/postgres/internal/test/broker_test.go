@@ -60,12 +60,12 @@ func stopBroker() error {
 // patience is for events that must happen. A test that needs it fails.
 const patience = 2 * time.Minute
 
-// until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
+// await waits for a condition.
+func await(t *testing.T, subject string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not happen", what)
+			t.Fatalf("%s did not happen", subject)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestInbox_KilledProcesses(t *testing.T) {
 		}
 	}
 	last := worker{d.url, url, 0, false}.start(t)
-	until(t, "an event about each order", func() bool { return events.len() == orders })
+	await(t, "an event about each order", func() bool { return events.len() == orders })
 	if err := errors.Join(last.Process.Signal(syscall.SIGTERM), last.Wait()); err != nil {
 		t.Error(err)
 	}
@@ -339,7 +339,7 @@ func TestInbox_RefusedSendIsRepeated(t *testing.T) {
 	})
 	running(t, ep)
 	events := newLedger(t, transport)
-	until(t, "the event", func() bool { return events.len() == 1 })
+	await(t, "the event", func() bool { return events.len() == 1 })
 	if n := d.effects(t, "order 1"); n != 1 {
 		t.Errorf("%d effects", n)
 	}
