@@ -55,7 +55,7 @@ func TestRemove_EachTopology(t *testing.T) {
 					sameCatalogue(t, everything(), before)
 				}
 
-				until(t, "the removed topic is published to again", func() bool { return publishGone(publisher) == nil })
+				awaitTrue(t, "the removed topic is published to again", func() bool { return publishGone(publisher) == nil })
 				if got := s.arrived(t, "sales"); got != gone {
 					t.Errorf("by its subscription to the base topic sales has %q, want %q", got, gone)
 				}
