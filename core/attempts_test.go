@@ -249,7 +249,7 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 // Rule R34.
 // It is about messages that were delivered more often than
 // MaxDeliveries beside one that ended their process each time: where the broker counts
-// every delivery, nobody knows which of them was given to a handler.
+// every delivery, it is unknown which of them was given to a handler.
 func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 	inModesWith(t, countsReleasesConfig(), retryModes, func(fx *fixture) {
 		rules := immediateRetries(1)

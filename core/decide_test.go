@@ -55,8 +55,8 @@ func failureOf(in *Incoming, messageType string, err error, at time.Time) failur
 	return *f
 }
 
-// failureAfter is a failure that was delivered so often in this round, after so
-// many delayed retries.
+// failureAfter is a failure that was delivered n times in this round, after some
+// delayed retries.
 func failureAfter(deliveries, delayed int, err error) failure {
 	return failure{messageID: "m1", messageType: "order", ErrorContext: ErrorContext{
 		Err: err, ReceiveQueue: "input", FailedAt: day,

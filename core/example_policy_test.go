@@ -32,8 +32,8 @@ func effectiveConfig() (c core.RecoverabilityConfig) {
 	return c
 }
 
-// failedAfter is a failure after so many attempts of this round and so many
-// delayed retries.
+// failedAfter is a failure after the given attempts of this round and delayed
+// retries.
 func failedAfter(attempts, delayed int, err error) core.ErrorContext {
 	return core.ErrorContext{Err: err, ImmediateProcessingFailures: attempts, DelayedDeliveriesPerformed: delayed}
 }

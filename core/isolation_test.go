@@ -249,7 +249,7 @@ func TestSuspects_FailingMessagesAreNone(t *testing.T) {
 }
 
 // runWaitingSuspects makes an endpoint with two suspects that wait for a handler, which
-// takes so long; 0 is until the end of its context.
+// takes the given time; 0 is until the end of its context.
 func (fx *fixture) runWaitingSuspects(c core.Config, takes time.Duration, handled *recorder[string]) (*core.Endpoint, *runningEndpoint) {
 	fx.Helper()
 	c.Concurrency = 4

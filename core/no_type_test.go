@@ -255,8 +255,8 @@ func TestControlMessage_HeaderValues(t *testing.T) {
 	})
 }
 
-// A subscriber of NServiceBus that subscribes by message would wait for ever, and nobody
-// would know why.
+// A subscriber of NServiceBus that subscribes by message would wait for ever, without an
+// error.
 func TestControlMessage_SubscriptionIsLogged(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error { return nil })
