@@ -410,6 +410,14 @@ func TestDeadLetters_HeadersThatTheBrokerDoesNotTakeAreLeftOut(t *testing.T) {
 		equal(fx, "FailedQ", letter.Headers.Get(headers.FailedQ), "")
 		equal(fx, "reason", letter.Headers.Get(inmemory.HeaderDeadLetterReason), string(headers.FailureRejected))
 		equal(fx, "tries", tries, 3)
+		lines := fx.logs.find("message was dead-lettered without headers", "message_id", "m1")
+		if len(lines) != 1 {
+			fx.Fatalf("logged %+v", lines)
+		}
+		left, _ := lines[0].attrs["headers_left_out"].([]string)
+		if !slices.Contains(left, headers.FailedQ) || !slices.Contains(left, headers.ExceptionMessage) || slices.Contains(left, "Sender") {
+			fx.Errorf("headers left out: %q", left)
+		}
 	})
 }
 

@@ -105,17 +105,24 @@ func (l *loggers) actionLine(d *decision) (to *slog.Logger, level slog.Level, te
 			[]slog.Attr{slog.Duration("delay", a.Delay)}
 	case a.Kind == ActionDelayedRetry:
 		return l.delayed, slog.LevelWarn, logline.RetryAfterDelay, []slog.Attr{slog.Duration("delay", a.Delay)}
-	case d.target == plan.BrokerQueue:
-		return l.moved, slog.LevelError, "moving message to the broker's dead-letter queue", []slog.Attr{slog.String("failure_reason", string(d.reason.kind))}
-	case d.target == plan.NamedQueue:
-		return l.moved, slog.LevelError, "moving message to another queue than the error queue",
-			[]slog.Attr{slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason.kind))}
 	case a.Kind == ActionMoveToError:
-		return l.moved, slog.LevelError, logline.MoveToErrorQueue, []slog.Attr{slog.String("queue", a.Queue)}
+		queue, reason := slog.String("queue", a.Queue), slog.String("failure_reason", string(d.reason.kind))
+		switch d.target {
+		case plan.BrokerQueue:
+			return l.moved, slog.LevelError, "moving message to the broker's dead-letter queue", []slog.Attr{reason}
+		case plan.NamedQueue:
+			return l.moved, slog.LevelError, "moving message to another queue than the error queue", []slog.Attr{queue, reason}
+		}
+		return l.moved, slog.LevelError, logline.MoveToErrorQueue, []slog.Attr{queue, reason}
 	case a.Kind == ActionDiscard:
 		return l.discarded, slog.LevelInfo, "discarding message", nil
 	}
 	return nil, 0, "", nil
+}
+
+// logLeftOut logs the keys of the headers that the bare form of a failed message lacks.
+func (l *loggers) logLeftOut(ctx context.Context, f *failure, text string, keys []string) {
+	logFailure(ctx, l.moved, slog.LevelError, f, text, slog.Any("headers_left_out", keys))
 }
 
 // withStack adds the stack of a panic. A retry may succeed, and then no header in an

@@ -24,14 +24,14 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 		logger           string
 		id               string
 		attempt, delayed int64
-		more             string // the attribute that says the rest
+		more             string // the attributes that say the rest
 	}
 	delay := 3*time.Hour + 25*time.Minute + 45*time.Second
 	want := []line{
 		{slog.LevelInfo, "retrying message immediately", "reprise.ImmediateRetry", "m1", 1, 0, ""},
 		{slog.LevelWarn, "retrying message after a delay", "reprise.DelayedRetry", "m1", 2, 0, "delay 3h25m45s"},
 		{slog.LevelInfo, "retrying message immediately", "reprise.ImmediateRetry", "m1", 1, 1, ""},
-		{slog.LevelError, "moving message to the error queue", "reprise.MoveToError", "m1", 2, 1, "queue error"},
+		{slog.LevelError, "moving message to the error queue", "reprise.MoveToError", "m1", 2, 1, "queue error, failure_reason RetriesExhausted"},
 		{slog.LevelInfo, "discarding message", "reprise.Discard", "discarded", 1, 0, ""},
 		{slog.LevelInfo, "deferring message", "reprise.Defer", "deferred", 1, 0, "delay 1s"},
 	}
@@ -49,8 +49,12 @@ func TestLog_RecoverabilityLines(t *testing.T) {
 			keys := []string{"attempt", "delayed_retries", "endpoint", "error", "handler", "instance", "logger", "message_id", "message_type"}
 			more := ""
 			if i < len(want) && want[i].more != "" {
-				key, _, _ := strings.Cut(want[i].more, " ")
-				keys, more = append(keys, key), fmt.Sprint(key, " ", l.attrs[key])
+				var all []string
+				for attr := range strings.SplitSeq(want[i].more, ", ") {
+					key, _, _ := strings.Cut(attr, " ")
+					keys, all = append(keys, key), append(all, fmt.Sprint(key, " ", l.attrs[key]))
+				}
+				more = strings.Join(all, ", ")
 				slices.Sort(keys)
 			}
 			got = append(got, line{l.level, l.message, fmt.Sprint(l.attrs["logger"]), fmt.Sprint(l.attrs["message_id"]), l.attrs["attempt"].(int64), l.attrs["delayed_retries"].(int64), more})

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -128,8 +127,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		out := failedCopy(w.attempt, w.failure, queue, headers, ReasonMoveToError)
 		err := c.replace(w, s, w.sendsWith(s, out))
 		if err == nil && s.Form == plan.Bare {
-			logFailure(w.attempt.decisionContext(), c.ep.log.moved, slog.LevelError, w.failure, "message was moved without headers of its sender, which the transport refused",
-				slog.Any("headers_left_out", w.failure.headers.without(headers)))
+			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was moved without headers of its sender, which the transport refused", w.failure.headers.without(headers))
 		}
 		return err
 	}
@@ -230,6 +228,9 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 		headers := c.headersOf(w, &f, s.Form)
 		stored = note.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
+		if err == nil && s.Form == plan.Bare {
+			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was stored without headers of its sender, which the transport refused", w.failure.headers.without(headers))
+		}
 	}
 	w.arrive(s, err)
 	if err == nil {
@@ -252,6 +253,9 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 		letter.Headers = c.headersOf(w, f, s.Form)
 	}
 	err := a.delivery.DeadLetter(c.run.settleCtx, letter)
+	if err == nil && s.Form == plan.Bare {
+		c.ep.log.logLeftOut(a.decisionContext(), f, "message was dead-lettered without headers of its failure, which the broker refused", c.headersOf(w, f, plan.Full).without(f.headers))
+	}
 	w.arrive(s, err)
 	return class(err, f.messageID, nil), err
 }

@@ -320,6 +320,29 @@ func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 	})
 }
 
+func TestUndelivered_StoredCopyWithoutRefusedHeaders(t *testing.T) {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
+			for _, o := range out {
+				if o.Headers.Get("Sender") != "" {
+					return fmt.Errorf("%w: Sender", core.ErrInvalidHeader)
+				}
+			}
+			if sendsTo(out, "error") {
+				return errBoom
+			}
+			return nil
+		}})
+		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
+		equal(fx, "stored", fx.depth("orders"), inmemory.Depth{Delayed: 1})
+		lines := fx.logs.find("message was stored without headers of its sender", "message_id", "m1")
+		if len(lines) != 1 || fmt.Sprint(lines[0].attrs["headers_left_out"]) != "[Sender]" {
+			fx.Errorf("logged %+v", lines)
+		}
+	})
+}
+
 // changeFaults changes the faults.
 func (f *faultyTransport) changeFaults(change func(*faults)) {
 	f.mu.Lock()
