@@ -54,7 +54,7 @@ type Config struct {
 	// DrainTimeout is the time that handlers have after [Endpoint.Run]'s context ended,
 	// before their contexts are cancelled. The default is 20 s: with 5 s more for their
 	// return, Run ends before Kubernetes kills the process after 30 s. With Off they are
-	// cancelled at once.
+	// cancelled at once. The transport may use the rest for requests in progress.
 	DrainTimeout time.Duration
 
 	// OutageLimit is the duration after which an outage ([ConnectionChange]) raises a
@@ -250,7 +250,7 @@ type Immediate struct {
 	// 10) this instance fetches nothing.
 	Pause time.Duration
 	// MaxPause is the longest pause, at most 1 min. The default is 10 s, or Pause if that
-	// is longer.
+	// is longer, also for a message type with another Pause.
 	MaxPause time.Duration
 }
 

@@ -49,10 +49,9 @@ func HandleDefault(ep *Endpoint, handler func(ctx context.Context, m *Message) e
 //
 // It runs again for a move that has to be repeated only in SendsAtomicWithReceive, where
 // its earlier work is undone. Before a move to the broker's own dead-letter queue its
-// messages are sent, not atomically. It has the values of the failed attempt
-// ([Message.SetValue]), and those of [Observer.HandleStart] in its context. A shutdown
-// cancels the context after [Config.DrainTimeout]; after an error it runs again in the next
-// Run.
+// messages are sent, not atomically. m has the values of the failed attempt
+// ([Message.SetValue]), and ctx those of [Observer.HandleStart]. A shutdown cancels ctx
+// after [Config.DrainTimeout]; after an error it runs again in the next Run.
 func HandleFailed[T any](ep *Endpoint, messageType MessageType[T], handler func(ctx context.Context, m *Message, body T, f *Failed) error) {
 	r := ep.registry
 	err := r.check("HandleFailed", messageType.name, handler == nil)

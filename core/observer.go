@@ -21,7 +21,8 @@ type Observer struct {
 	HandleEnd   func(ctx context.Context, e Handling)
 
 	// Succeeded is called inline when a message has been handled, its handlers' messages
-	// have been sent, and it was consumed, also where the broker does not confirm that.
+	// have been sent, and it was consumed. A settlement that failed after the sends counts
+	// too.
 	Succeeded func(ctx context.Context, e Handling)
 
 	// SendStart and SendEnd are called inline around every call to the transport that
