@@ -308,7 +308,7 @@ func (c *carrier) report(w *work, s, next plan.Step, err error) {
 		text := "queue cannot be reached; moving message to the error queue"
 		switch {
 		case isRefusedWith(err, w.failure.messageID, ErrQueueNotFound):
-			text = "queue does not exist; moving message to the error queue"
+			text = "queue does not exist (Recoverability.CustomErrorQueues lets Run create it); moving message to the error queue"
 		case isRefusedPermanently(err, w.failure.messageID):
 			text = "queue refuses the message; moving message to the error queue"
 		}

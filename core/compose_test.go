@@ -170,7 +170,7 @@ func TestCompose_Options(t *testing.T) {
 
 // draft returns a message that is to be sent.
 func draft(messageType string, body any, o SendOptions) *Draft {
-	return &Draft{messageType, body, &o}
+	return &Draft{messageType: messageType, body: body, options: &o}
 }
 
 func TestCompose_Refuses(t *testing.T) {
@@ -235,6 +235,12 @@ func TestCompose_Refuses(t *testing.T) {
 			}
 		})
 	}
+	t.Run("options twice, the first of which would be lost", func(t *testing.T) {
+		d := NewMessageType[int]("order").Of(1).With(SendOptions{ID: "7"}).With(SendOptions{Delay: 1})
+		if _, err := composerOf(t, allCapabilities()).compose(headers.IntentSend, "shipping", &d, causation{}, fixedID); !errors.Is(err, errTwoWith) {
+			t.Error(err)
+		}
+	})
 	t.Run("but not the largest possible value", func(t *testing.T) {
 		if _, err := composerOf(t, short).compose(headers.IntentSend, "shipping", draft("order", 1, SendOptions{Delay: time.Minute, ContentType: "application/json"}), causation{}, fixedID); err != nil {
 			t.Error(err)

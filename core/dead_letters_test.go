@@ -164,7 +164,7 @@ func TestDeadLetters_ReasonIsTheDeferralTooMany(t *testing.T) {
 		})
 		fx.enqueue("m1")
 		fx.advance(time.Minute)
-		equal(fx, "reason", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).Headers.Get(headers.FailureReason), string(headers.FailureDeferralLimit))
+		equal(fx, "reason", fx.onlyMessage(inmemory.DeadLetterQueue("orders")).Headers.Get(headers.FailureReason), string(headers.FailureRequeueLimit))
 	})
 }
 

@@ -256,7 +256,7 @@ func TestCustomQueue_MissingGivesWayToTheErrorQueue(t *testing.T) {
 		if slices.Contains(fx.broker.Queues(), "custom") {
 			fx.Error("the custom error queue was created")
 		}
-		lines := fx.logs.find("queue does not exist; moving message to the error queue", "message_id", "m1", "instead_of", "custom", "queue", "error")
+		lines := fx.logs.find("queue does not exist (Recoverability.CustomErrorQueues lets Run create it); moving message to the error queue", "message_id", "m1", "instead_of", "custom", "queue", "error")
 		if len(lines) != 1 || lines[0].level != slog.LevelError {
 			fx.Errorf("logged %+v, want it to say once that the queue does not exist", fx.logs.all())
 		}

@@ -144,7 +144,7 @@ func TestLog_ConstantTexts(t *testing.T) {
 			"retrying message immediately", "retrying message after a delay", "moving message to the error queue", "discarding message", "deferring message",
 			"recoverability policy failed; moving message to the error queue",
 			"recoverability action cannot be carried out; moving message to the error queue",
-			"queue does not exist; moving message to the error queue",
+			"queue does not exist (Recoverability.CustomErrorQueues lets Run create it); moving message to the error queue",
 			"HandleFailed failed; the message is moved", "HandleFailed took the message over; it is not moved",
 			"messages of HandleFailed could not be delivered; the message is moved",
 		} {

@@ -44,10 +44,13 @@ type Draft struct {
 	messageType string
 	body        any
 	options     *SendOptions // as a rule nil
+	twice       bool         // With was called again
 }
 
-// With returns the draft with options, in place of those that it had.
+// With returns the draft with options. A draft to which With is applied twice cannot be
+// sent.
 func (d Draft) With(o SendOptions) Draft {
+	d.twice = d.options != nil
 	d.options = &o
 	return d
 }
@@ -55,12 +58,13 @@ func (d Draft) With(o SendOptions) Draft {
 // EventDraft is an event that is to be published, otherwise as a [Draft].
 type EventDraft struct{ draft Draft }
 
-// With returns the draft with options, in place of those that it had.
+// With returns the draft with options, as [Draft.With] does.
 func (d EventDraft) With(o SendOptions) EventDraft { return EventDraft{d.draft.With(o)} }
 
 var (
 	errNoName  = errors.New("the message type has no name; declare it with core.NewMessageType or core.NewEvent")
 	errNilBody = errors.New("the body is nil; send a value")
+	errTwoWith = errors.New("With was called twice for one draft, whose first options would be lost; set all options in one SendOptions")
 )
 
 // check returns the mistake of the draft, or nil.
@@ -70,6 +74,8 @@ func (d *Draft) check() error {
 		return errNoName
 	case isNilBody(d.body):
 		return errNilBody
+	case d.twice:
+		return errTwoWith
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (r *rules) failureReason(config RecoverabilityConfig, f failure, d *decisio
 	case errors.Is(f.Err, ErrDeliveryCountExceeded):
 		return headers.FailureDeliveryLimit
 	case errors.Is(d.reason.err, ErrRequeueLimitExceeded):
-		return headers.FailureDeferralLimit
+		return headers.FailureRequeueLimit
 	case v.is(ActionMoveToError) && v.Action.Queue == DeadLetterQueue:
 		return headers.FailureRejected
 	case v.is(ActionMoveToError) && v.Action.Queue == InvalidQueue:

@@ -11,7 +11,7 @@ const (
 	FailureMovedByHandler   Failure = "MovedByHandler"   // its handler gave it up to a queue that it named (GiveUpTo)
 	FailureUnrecoverable    Failure = "Unrecoverable"    // an error that is not retried, or its handler gave it up (GiveUp)
 	FailureRetriesExhausted Failure = "RetriesExhausted" // the retries were used up, or a Policy gave it up
-	FailureDeferralLimit    Failure = "DeferralLimit"    // RequeueLimit was used up
+	FailureRequeueLimit     Failure = "RequeueLimit"     // RequeueLimit was used up
 	FailureDeliveryLimit    Failure = "DeliveryLimit"    // MaxDeliveries was used up
 	FailureUndecodable      Failure = "Undecodable"      // its body cannot be decoded, or it names no type
 	FailureMalformed        Failure = "Malformed"        // the transport cannot read it
