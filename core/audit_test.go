@@ -203,7 +203,7 @@ func TestEngineSends_MissingAcknowledgementQueueBesideAudit(t *testing.T) {
 	})
 }
 
-func TestEngineSends_AcknowledgementBesideAnAuditQueueThatIsAway(t *testing.T) {
+func TestEngineSends_AcknowledgementBesideAnUnreachableAuditQueue(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.provision("audit", "acks")
 		reachable := fx.failSendsTo("audit")

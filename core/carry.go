@@ -92,7 +92,7 @@ func (c *carrier) facts(w *work) plan.Facts {
 		return f
 	}
 	f.Grouped = w.failure.inPlace
-	f.Hook = handleFailedOf(w.attempt) != nil && !errors.Is(w.failure.Err, ErrUndecodable) && !neverHandled(w.failure.Err)
+	f.Hook = handleFailedOf(w.attempt) != nil && !errors.Is(w.failure.Err, ErrUndecodable) && !isUnhandled(w.failure.Err)
 	f.Edit = c.ep.config.Recoverability.EditFailed != nil
 	f.Committed, f.SendsFailed = w.committed != nil, w.attempt.sendsFailed
 	f.Configured = w.decision.target == plan.CustomQueue && c.ep.resolved.isConfiguredQueue(w.decision.action.Queue)
@@ -153,7 +153,7 @@ func (c *carrier) went(w *work, s plan.Step, class plan.Class, err error) plan.N
 		return plan.Go
 	case plan.Wait:
 		if w.kept != nil && w.kept.as == keptAsAfter(s) {
-			c.waitAgain(w, s)
+			c.scheduleRetry(w, s)
 			return plan.Wait
 		}
 		c.keep(w, s)
@@ -196,7 +196,7 @@ func (c *carrier) done(w *work, s plan.Step, class plan.Class) {
 			"message_id", a.message.incoming.ID, "message_type", a.message.handledAs().messageType)
 	}
 	if s.Verb == plan.Release { // the next delivery has to carry it out
-		c.rememberAgain(w)
+		c.rememberProgress(w)
 		return
 	}
 	c.conclude(w)
@@ -260,7 +260,7 @@ func (c *carrier) lost(w *work, s plan.Step, err error) {
 	if w.walk.OnlyConsume {
 		c.unfinished.rememberSettled(in.NativeID)
 	} else {
-		c.rememberAgain(w)
+		c.rememberProgress(w)
 	}
 	c.run.endAttempt(a)
 	switch {

@@ -77,10 +77,10 @@ func TestResend_LeavesAsItWasFirstComposed(t *testing.T) {
 	})
 }
 
-func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
+func TestResend_RefusesInvalidMessages(t *testing.T) {
 	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.TimeToBeReceived = false }), func(fx *fixture) {
 		good := core.Outgoing{ID: "s1", Queue: "shipping", Body: []byte("x")}
-		for what, change := range map[string]func(*core.Outgoing){
+		for name, change := range map[string]func(*core.Outgoing){
 			"no ID":                         func(o *core.Outgoing) { o.ID = "" },
 			"no destination":                func(o *core.Outgoing) { o.Queue = "" },
 			"both queue":                    func(o *core.Outgoing) { o.Topic = "t" },
@@ -93,10 +93,10 @@ func TestResend_RefusesWhatHandlersDoNotSend(t *testing.T) {
 			ep := fx.newEndpoint("orders", core.Config{})
 			fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 				err := messagekit.Resend(m, good, bad)
-				if err == nil || !strings.Contains(err.Error(), what) {
-					fx.Errorf("%s: %v", what, err)
+				if err == nil || !strings.Contains(err.Error(), name) {
+					fx.Errorf("%s: %v", name, err)
 				}
-				equal(fx, what, len(messagekit.Collected(m)), 0)
+				equal(fx, name, len(messagekit.Collected(m)), 0)
 				return nil
 			})
 			fx.noError(ep.Invoke(fx.Context(), orderType.Of([]byte("x"))))

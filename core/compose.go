@@ -197,7 +197,7 @@ func (c *composer) compose(intent, queue string, d *Draft, from causation, id fu
 
 // reservedHeaders are the headers that the call determines, and the part of the call that
 // does.
-var reservedHeaders = []struct{ key, instead string }{
+var reservedHeaders = []struct{ key, alternative string }{
 	{headers.MessageID, "use SendOptions.ID"},
 	{headers.MessageTypes, "send a draft of that message type, or replace it in SendMiddleware"},
 	{headers.MessageIntent, "call Send, Publish or Reply"},
@@ -213,7 +213,7 @@ func checkHeaders(headers map[string]string) error {
 	}
 	for _, d := range reservedHeaders {
 		if value, ok := headers[d.key]; ok {
-			return fmt.Errorf("header %s (%q) cannot be set by SendOptions.Headers; %s", d.key, boundedText(value, maxTypeName), d.instead)
+			return fmt.Errorf("header %s (%q) cannot be set by SendOptions.Headers; %s", d.key, boundedText(value, maxTypeName), d.alternative)
 		}
 	}
 	return nil

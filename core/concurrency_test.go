@@ -19,8 +19,8 @@ type gauge struct{ now, max atomic.Int64 }
 func (g *gauge) enter() {
 	n := g.now.Add(1)
 	for {
-		most := g.max.Load()
-		if n <= most || g.max.CompareAndSwap(most, n) {
+		highest := g.max.Load()
+		if n <= highest || g.max.CompareAndSwap(highest, n) {
 			return
 		}
 	}
@@ -189,11 +189,11 @@ func TestPause_FinishesRunningHandlersAndReleasesTheRest(t *testing.T) {
 					return nil
 				})
 				fx.enqueue("fast", "m1", "m2", "m3", "m4", "m5")
-				ahead := 0
+				prefetched := 0
 				if name == "ahead" && fx.mode == core.TransactionReceiveOnly {
-					ahead = 2
+					prefetched = 2
 				}
-				equal(fx, "held before the pause", fx.depth("orders").InFlight, 2+ahead)
+				equal(fx, "held before the pause", fx.depth("orders").InFlight, 2+prefetched)
 				ep.Pause()
 				ep.Pause() // no more than once
 				synctest.Wait()

@@ -97,9 +97,9 @@ func (c *RecoverabilityConfig) setLevels(from RecoverabilityConfig) {
 	c.Immediate, c.Delayed, c.schedule = from.Immediate, from.Delayed, from.schedule
 }
 
-// canRetryLater reports whether MaxRetryAge, of the endpoint or of a message type, has delayed
+// hasDelayedRetries reports whether MaxRetryAge, of the endpoint or of a message type, has delayed
 // retries to limit.
-func (r *resolvedConfig) canRetryLater(messageType string) bool {
+func (r *resolvedConfig) hasDelayedRetries(messageType string) bool {
 	c := r.config.Recoverability
 	retries := func(c RecoverabilityConfig) bool { return c.Delayed.MaxNumberOfRetries > 0 }
 	switch {
@@ -118,16 +118,16 @@ func (r *resolvedConfig) canRetryLater(messageType string) bool {
 // resolveMaxDeliveries sets a limit of deliveries above the number of retries in force
 // (R34).
 func (r *resolvedConfig) resolveMaxDeliveries(errs *validationErrors) {
-	c, most := r.config.Recoverability.MaxDeliveries, r.maxImmediateRetries()
+	c, limit := r.config.Recoverability.MaxDeliveries, r.maxImmediateRetries()
 	const field = "Recoverability.MaxDeliveries"
 	switch {
 	case c < 0: // Off, or refused
-	case c > 0 && c <= most:
-		errs.add("%s is %d, which a round of %d immediate retries would exceed; use more than that", field, c, most)
+	case c > 0 && c <= limit:
+		errs.add("%s is %d, which a round of %d immediate retries would exceed; use more than that", field, c, limit)
 	case c > 0:
 		r.maxDeliveries = c
-	case most < math.MaxInt/4:
-		r.maxDeliveries = max(defaultMaxDeliveries, 4*(most+1))
+	case limit < math.MaxInt/4:
+		r.maxDeliveries = max(defaultMaxDeliveries, 4*(limit+1))
 	default: // retries without end
 		r.maxDeliveries = math.MaxInt
 	}

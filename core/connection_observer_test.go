@@ -71,7 +71,7 @@ func TestConnectionObserver_MayShutDown(t *testing.T) {
 	})
 }
 
-func TestConnectionObserver_HoldsUpNoAdapter(t *testing.T) {
+func TestConnectionObserver_BlocksNoAdapter(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		transport := &watchedTransport{faultyTransport: fx.broker}
 		release := make(chan struct{})

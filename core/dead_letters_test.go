@@ -126,7 +126,7 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				var recovered recoveryRecorder
 				moveAllToError(fx, core.Config{Recoverability: test.config, Observers: []core.Observer{recovered.observer()}})
-				var rest []string
+				var remaining []string
 				letters := test.letters
 				for id := range terminalFailures {
 					switch {
@@ -134,12 +134,12 @@ func TestDeadLetters_FailedMessagesGoToTheDeadLetterQueue(t *testing.T) {
 					case test.letters == nil:
 						letters = append(letters, id)
 					default:
-						rest = append(rest, id)
+						remaining = append(remaining, id)
 					}
 				}
 				slices.Sort(letters)
-				slices.Sort(rest)
-				for queue, want := range map[string][]string{test.queue: letters, "invalid": test.invalid, "error": rest} {
+				slices.Sort(remaining)
+				for queue, want := range map[string][]string{test.queue: letters, "invalid": test.invalid, "error": remaining} {
 					if len(want) == 0 && queue != "error" {
 						continue // there may be no such queue
 					}
@@ -331,7 +331,7 @@ func TestDeadLetters_OutageOfTheBrokersDeadLetterQueue(t *testing.T) {
 }
 
 // Rule R62.
-func TestDeadLetters_CriticalErrorOfAQueueThatIsAwayNamesTheErrorQueue(t *testing.T) {
+func TestDeadLetters_CriticalErrorOfAnUnreachableQueueNamesTheErrorQueue(t *testing.T) {
 	t.Parallel()
 	inModes(t, allModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: failSendsToQueue("dead")})

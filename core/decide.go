@@ -236,7 +236,7 @@ func limitEffectOf(err error) (effect limitEffect) {
 			effect = limitFailure
 		}
 	}()
-	if neverHandled(err) {
+	if isUnhandled(err) {
 		return limitUnchanged
 	}
 	v := VerdictOf(err)
@@ -259,7 +259,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 			d = decision{action: MoveToError(""), reason: reason{cause: fmt.Errorf("recoverability policy: %w", newPanicError(value))}}
 		}
 	}()
-	if neverHandled(f.Err) {
+	if isUnhandled(f.Err) {
 		if r.mayBeUnhandled(f) {
 			return decision{action: DelayedRetry(r.newCopyDelay(f.messageID)), as: asNewCopy}
 		}
@@ -473,8 +473,8 @@ func (r *rules) whyUnsupported(a Action, f failure) string {
 	return ""
 }
 
-// neverHandled reports whether a failure came before any handler was called.
-func neverHandled(err error) bool {
+// isUnhandled reports whether a failure came before any handler was called.
+func isUnhandled(err error) bool {
 	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrDeliveryCountExceeded)
 }
 

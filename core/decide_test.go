@@ -76,9 +76,9 @@ func decisionsUntilMoved(t *testing.T, r *rules, err error) []Action {
 		actions = append(actions, d.action)
 		switch d.action.Kind {
 		case ActionImmediateRetry:
-			again := *in
-			again.DeliveryCount++
-			in = &again
+			copied := *in
+			copied.DeliveryCount++
+			in = &copied
 		case ActionDelayedRetry:
 			in = &Incoming{ID: in.ID, Headers: copyForRetry(&f, d.action), DeliveryCount: 1}
 			now = now.Add(d.action.Delay)

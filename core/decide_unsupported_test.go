@@ -23,7 +23,7 @@ func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 	const none, receive, atomic = TransactionNone, TransactionReceiveOnly, TransactionSendsAtomicWithReceive
 	delays, noDelays := Capabilities{Abilities: Abilities{DelayedDelivery: true}}, Capabilities{}
 	short := Capabilities{Abilities: Abilities{DelayedDelivery: true}, Limits: Limits{MaxDelay: time.Minute}}
-	now, later := ImmediateRetry(), DelayedRetry(time.Minute)
+	now, delayed := ImmediateRetry(), DelayedRetry(time.Minute)
 	for _, row := range []struct {
 		mode   TransactionMode
 		caps   Capabilities
@@ -36,13 +36,13 @@ func TestUnsupportedAction_MovesToTheErrorQueue(t *testing.T) {
 		{none, noDelays, now, "transaction mode None"},
 		{receive, noDelays, now, ""},
 		{atomic, noDelays, now, ""},
-		{none, delays, later, "transaction mode None allows no retries"},
-		{receive, delays, later, ""},
-		{atomic, delays, later, ""},
-		{none, noDelays, later, "transaction mode None"},
-		{receive, noDelays, later, "the transport has no delayed delivery"},
-		{atomic, noDelays, later, "the transport has no delayed delivery"},
-		{receive, short, later, ""},
+		{none, delays, delayed, "transaction mode None allows no retries"},
+		{receive, delays, delayed, ""},
+		{atomic, delays, delayed, ""},
+		{none, noDelays, delayed, "transaction mode None"},
+		{receive, noDelays, delayed, "the transport has no delayed delivery"},
+		{atomic, noDelays, delayed, "the transport has no delayed delivery"},
+		{receive, short, delayed, ""},
 		{receive, short, DelayedRetry(time.Minute + 1), "the transport's longest delay is 1m0s"},
 		{atomic, short, DelayedRetry(time.Hour), "the transport's longest delay is 1m0s"},
 		{receive, delays, DelayedRetry(1<<63 - 1), ""},

@@ -161,9 +161,9 @@ func TestEditFailed_CannotTakeTheWayBack(t *testing.T) {
 					fx.Errorf("logged %+v", lines)
 				}
 				// The way back.
-				back := core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body}
-				back.Headers.Set(headers.MessageTypes, "order")
-				fx.send(back)
+				returned := core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body}
+				returned.Headers.Set(headers.MessageTypes, "order")
+				fx.send(returned)
 				equal(fx, "failed again", len(fx.messages("error")), 2)
 			})
 		})
@@ -338,12 +338,12 @@ func TestEditFailed_CannotPreventTheMove(t *testing.T) {
 // Rule R24.
 // What was dropped or redacted stays so, however little of the message is sent.
 func TestEditFailed_FallbackKeepsItsEdits(t *testing.T) {
-	for most := range 14 {
-		t.Run(fmt.Sprint(most, " headers at most"), func(t *testing.T) {
+	for limit := range 14 {
+		t.Run(fmt.Sprint(limit, " headers at most"), func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 					for _, o := range out {
-						if o.Queue == "error" && o.Headers.Len() > max(most, 3) {
+						if o.Queue == "error" && o.Headers.Len() > max(limit, 3) {
 							return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue, State: core.SendRefused, Err: core.ErrTooLarge}}}
 						}
 					}

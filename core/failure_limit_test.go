@@ -335,16 +335,16 @@ func TestFailureLimit_ReachedDuringADrainIsNoCriticalError(t *testing.T) {
 func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 	exhausted := immediateRetries(1)
 	for _, test := range []struct {
-		name    string
-		recover core.Recoverability
-		answer  func(m *core.Message) error
-		failed  func(context.Context, *core.Message, []byte, *core.Failed) error
-		message string // its id, where makeUnhandleable knows it
-		of      string // the message's type, where it is not "order"
-		around  []core.Middleware
-		faults  faults
-		limit   int // 0 is 1
-		counts  bool
+		name        string
+		recover     core.Recoverability
+		answer      func(m *core.Message) error
+		failed      func(context.Context, *core.Message, []byte, *core.Failed) error
+		message     string // its id, where makeUnhandleable knows it
+		messageType string // the message's type, where it is not "order"
+		around      []core.Middleware
+		faults      faults
+		limit       int // 0 is 1
+		counts      bool
 	}{
 		{name: "retries used up", recover: exhausted, answer: func(*core.Message) error { return errBoom }, counts: true},
 		{name: "Unrecoverable", recover: exhausted, answer: func(*core.Message) error { return core.GiveUpTo(errBoom, core.DeadLetterQueue) }, counts: true},
@@ -379,8 +379,8 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 		})}, answer: func(*core.Message) error { return errBoom }},
 		{name: "malformed", recover: exhausted, message: "malformed", faults: faults{onReceive: makeUnhandleable}, counts: true},
 		{name: "MaxDeliveries", recover: exhausted, message: "too-often", faults: faults{onReceive: makeUnhandleable}, counts: true},
-		{name: "undecodable", recover: exhausted, of: "number", counts: true},
-		{name: "no handler", recover: exhausted, of: "unknown", counts: true},
+		{name: "undecodable", recover: exhausted, messageType: "number", counts: true},
+		{name: "no handler", recover: exhausted, messageType: "unknown", counts: true},
 		{name: "stored while the error queue is away", recover: exhausted, faults: faults{send: failSendsToQueue("error")}, answer: func(*core.Message) error { return errBoom }, counts: true},
 		{name: "stored, and stored again", recover: exhausted, faults: faults{send: failSendsToQueue("error")}, limit: 2, answer: func(*core.Message) error { return errBoom }},
 		{name: "success", recover: exhausted, answer: func(*core.Message) error { return nil }},
@@ -401,7 +401,7 @@ func TestFailureLimit_CountsMovesAlone(t *testing.T) {
 				}
 				fx.run(ep)
 				m := order(cmp.Or(test.message, "m1"))
-				m.Headers.Set(headers.MessageTypes, cmp.Or(test.of, "order"))
+				m.Headers.Set(headers.MessageTypes, cmp.Or(test.messageType, "order"))
 				fx.send(m)
 				fx.advance(time.Hour)
 				equal(fx, "counts", reached.Load(), test.counts)

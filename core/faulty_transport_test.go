@@ -44,7 +44,7 @@ type faults struct {
 	// afterSettle is asked after a settlement that succeeded: a reply that was lost.
 	afterSettle func(operation string, in *core.Incoming) error
 	// receive may answer instead of Receive.
-	receive func(ctx context.Context) (instead bool, n int, err error)
+	receive func(ctx context.Context) (replaced bool, n int, err error)
 	// receiveFrom is asked by Receive for its queue.
 	receiveFrom func(queue string) error
 	// onReceive may change received messages.
@@ -135,7 +135,7 @@ func (r *faultyReceiver) SetMaxInFlight(n int) {
 
 func (r *faultyReceiver) Receive(ctx context.Context, dst []core.Delivery) (int, error) {
 	if fault := r.broker.currentFaults().receive; fault != nil {
-		if instead, n, err := fault(ctx); instead {
+		if replaced, n, err := fault(ctx); replaced {
 			return n, err
 		}
 	}

@@ -47,10 +47,10 @@ func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
 		if err != nil {
 			fx.Fatal(err)
 		}
-		var running, most atomic.Int64
+		var running, highest atomic.Int64
 		fx.handle(ep, "order", func(context.Context, *core.Message) error {
-			if n := running.Add(1); n > most.Load() {
-				most.Store(n)
+			if n := running.Add(1); n > highest.Load() {
+				highest.Store(n)
 			}
 			time.Sleep(20 * time.Millisecond)
 			running.Add(-1)
@@ -64,11 +64,11 @@ func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		// One fetch at a time could not keep more than 17 busy.
-		if most.Load() < 40 {
-			fx.Errorf("at most %d of 64 slots were busy", most.Load())
+		if highest.Load() < 40 {
+			fx.Errorf("at most %d of 64 slots were busy", highest.Load())
 		}
-		if most.Load() > 64 {
-			fx.Errorf("%d messages were handled at once, with 64 slots", most.Load())
+		if highest.Load() > 64 {
+			fx.Errorf("%d messages were handled at once, with 64 slots", highest.Load())
 		}
 		time.Sleep(5 * time.Second)
 		synctest.Wait()

@@ -91,8 +91,8 @@ func newFixture(t *testing.T, cfg inmemory.Config, mode core.TransactionMode) *f
 	}
 	logs := &logRecorder{}
 	t.Cleanup(func() {
-		for _, twice := range logs.duplicates.all() {
-			t.Errorf("logged an attribute twice: %s", twice)
+		for _, duplicate := range logs.duplicates.all() {
+			t.Errorf("logged an attribute twice: %s", duplicate)
 		}
 	})
 	return &fixture{T: t, mode: mode, broker: &faultyTransport{Transport: transport, caps: transport.Capabilities()}, logs: logs}
@@ -368,22 +368,22 @@ func (h logHandler) Handle(_ context.Context, r slog.Record) error {
 }
 
 // equal compares the result of a test with the expected one.
-func equal[T comparable](fx *fixture, what string, got, want T) {
+func equal[T comparable](fx *fixture, subject string, got, want T) {
 	fx.Helper()
 	if got != want {
-		fx.Errorf("%s is %v, want %v", what, got, want)
+		fx.Errorf("%s is %v, want %v", subject, got, want)
 	}
 }
 
 // equalHeaders compares headers but for the keys that are left out.
-func equalHeaders(fx *fixture, what string, got core.Headers, want map[string]string, without ...string) {
+func equalHeaders(fx *fixture, subject string, got core.Headers, want map[string]string, without ...string) {
 	fx.Helper()
 	left := got.Map()
 	for _, key := range without {
 		delete(left, key)
 	}
 	if !maps.Equal(left, want) {
-		fx.Errorf("%s are %v, want %v", what, left, want)
+		fx.Errorf("%s are %v, want %v", subject, left, want)
 	}
 }
 

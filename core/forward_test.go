@@ -78,9 +78,9 @@ func TestForward_LeavesAsSendsDo(t *testing.T) {
 		equal(fx, "forwarded", fx.onlyMessage("shipping").ID, "good")
 		fx.wantDepth("error", 2)
 		fx.wantDepth("at once", 2)
-		for what, err := range map[string]error{"Forward": after.Forward("shipping"), "ForwardNow": after.ForwardNow(fx.Context(), "shipping")} {
+		for name, err := range map[string]error{"Forward": after.Forward("shipping"), "ForwardNow": after.ForwardNow(fx.Context(), "shipping")} {
 			if !errors.Is(err, core.ErrHandlingEnded) {
-				fx.Errorf("%s after the handler returned %v", what, err)
+				fx.Errorf("%s after the handler returned %v", name, err)
 			}
 		}
 	})

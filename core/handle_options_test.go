@@ -193,8 +193,8 @@ func TestTypedMiddleware_BodyThatAnInnerMiddlewareReplaces(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{})
 		core.Handle(ep, orderPlacedType, func(_ context.Context, m *core.Message, body placed) error {
 			got = body.Name
-			again, err := orderPlacedType.Decode(m)
-			equal(fx, "decoded again", again.Name, got)
+			decoded, err := orderPlacedType.Decode(m)
+			equal(fx, "decoded again", decoded.Name, got)
 			return err
 		}, core.HandleOptions{Middleware: []core.Middleware{typed, core.MiddlewareFunc(replace)}})
 		fx.noError(ep.Invoke(fx.Context(), orderPlacedType.Of(placed{Name: "original"})))

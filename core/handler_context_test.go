@@ -24,18 +24,18 @@ func (fx *fixture) failRenewals() {
 }
 
 // wantCancelled checks a context that has ended with a cause.
-func wantCancelled(fx *fixture, what string, ctx context.Context, cause error) {
+func wantCancelled(fx *fixture, subject string, ctx context.Context, cause error) {
 	fx.Helper()
 	select {
 	case <-ctx.Done():
 	default:
-		fx.Errorf("%s is not done", what)
+		fx.Errorf("%s is not done", subject)
 	}
 	if err := ctx.Err(); err != context.Canceled { // compared as code does that was written before errors.Is
-		fx.Errorf("%s has the error %v", what, err)
+		fx.Errorf("%s has the error %v", subject, err)
 	}
 	if got := context.Cause(ctx); !errors.Is(got, cause) {
-		fx.Errorf("the cause of %s is %v, want %v", what, got, cause)
+		fx.Errorf("the cause of %s is %v, want %v", subject, got, cause)
 	}
 }
 
@@ -121,11 +121,11 @@ func TestHandlerContext_EndsWithTheAttempt(t *testing.T) {
 		m.Queue = "shipping"
 		fx.send(m)
 		synctest.Wait()
-		for what, ctx := range map[string]context.Context{"the context": late, "its child": early, "one never asked": untouched} {
-			wantCancelled(fx, what, ctx, context.Canceled)
-			equal(fx, "Run's value by "+what, ctx.Value(valueKey{}), any("of Run"))
+		for name, ctx := range map[string]context.Context{"the context": late, "its child": early, "one never asked": untouched} {
+			wantCancelled(fx, name, ctx, context.Canceled)
+			equal(fx, "Run's value by "+name, ctx.Value(valueKey{}), any("of Run"))
 			if _, ok := ctx.Deadline(); ok {
-				fx.Errorf("%s has a deadline", what)
+				fx.Errorf("%s has a deadline", name)
 			}
 		}
 		if err := r.stop(); err != nil {

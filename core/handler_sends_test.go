@@ -144,9 +144,9 @@ func TestHandlerSends_RetrySendsTheSameMessageIDs(t *testing.T) {
 		}
 		equal(fx, "kinds of messages", len(ids), 4)
 		seen := map[string]string{}
-		for kind, of := range ids {
-			equal(fx, "ids of "+kind, len(of), 1)
-			for id := range of {
+		for kind, list := range ids {
+			equal(fx, "ids of "+kind, len(list), 1)
+			for id := range list {
 				if other, ok := seen[id]; ok {
 					fx.Errorf("%s and %s share the id %s", kind, other, id)
 				}
@@ -187,8 +187,8 @@ func TestHandlerSends_DeferralSendsOtherMessageIDs(t *testing.T) {
 		}
 		equal(fx, "runs", len(ids), 4)
 		equal(fx, "ids", len(all), 4)
-		for run, of := range ids {
-			for _, n := range of {
+		for run, list := range ids {
+			for _, n := range list {
 				equal(fx, "attempts with one id in "+run, n, 2)
 			}
 		}
@@ -225,13 +225,13 @@ func TestFailedCopy_SendsLeaveRoomForFailureHeaders(t *testing.T) {
 	const limit = 64 << 10
 	bubbleWith(t, withCapabilities(func(c *core.Capabilities) { c.MaxMessageBytes = limit }), func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{})
-		tooLarge := func(what string, err error) {
+		tooLarge := func(operation string, err error) {
 			fx.Helper()
 			var e *core.TooLargeError
 			if !errors.As(err, &e) || !errors.Is(err, core.ErrTooLarge) {
-				fx.Fatalf("%s: error %v, want a TooLargeError", what, err)
+				fx.Fatalf("%s: error %v, want a TooLargeError", operation, err)
 			}
-			equal(fx, what+": limit", e.Max, limit-8<<10)
+			equal(fx, operation+": limit", e.Max, limit-8<<10)
 		}
 		tooLarge("Endpoint.Send", ep.Send(fx.Context(), "shipping", shipByteType.Of(make([]byte, limit-8<<10))))
 		if err := ep.Send(fx.Context(), "shipping", shipByteType.Of(make([]byte, limit-10<<10))); err != nil {

@@ -225,7 +225,7 @@ func TestHeaders_JSON(t *testing.T) {
 	})
 }
 
-func TestHeaders_SetSeldomAllocates(t *testing.T) {
+func TestHeaders_SetAllocations(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		var h Headers
 		for i := range 64 {

@@ -49,46 +49,46 @@ func TestHealth_ClaimsNoConnectionThatWasNotMade(t *testing.T) {
 func TestHealth_KnowsAboutSending(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		start := time.Now()
-		only := fx.newEndpoint("sender", core.Config{SendOnly: true})
+		sender := fx.newEndpoint("sender", core.Config{SendOnly: true})
 		send := func(ctx context.Context, ep *core.Endpoint) {
 			_ = ep.Send(ctx, "shipping", shipByteType.Of([]byte("x")))
 		}
 		fails := func(err error) { fx.broker.setFaults(faults{send: func([]core.Outgoing) error { return err }}) }
 
 		fails(errBoom)
-		send(fx.Context(), only)
+		send(fx.Context(), sender)
 		fx.advance(time.Minute)
 		fails(errors.New("still"))
-		send(fx.Context(), only)
-		equal(fx, "health", connectionText(only), "connected false (still), sends still, run <nil>")
-		equal(fx, "since", only.Health().SendsFailingSince, start)
-		equal(fx, "disconnected since", only.Health().DisconnectedSince, start)
+		send(fx.Context(), sender)
+		equal(fx, "health", connectionText(sender), "connected false (still), sends still, run <nil>")
+		equal(fx, "since", sender.Health().SendsFailingSince, start)
+		equal(fx, "disconnected since", sender.Health().DisconnectedSince, start)
 		fails(nil)
-		send(fx.Context(), only)
-		equal(fx, "health", connectionText(only), "connected true (<nil>), sends <nil>, run <nil>")
-		equal(fx, "since", only.Health().SendsFailingSince, time.Time{})
+		send(fx.Context(), sender)
+		equal(fx, "health", connectionText(sender), "connected true (<nil>), sends <nil>, run <nil>")
+		equal(fx, "since", sender.Health().SendsFailingSince, time.Time{})
 
 		for _, err := range []error{ // which say nothing of the broker
 			core.ErrQueueNotFound, core.ErrTooLarge, core.ErrInvalidHeader, errors.ErrUnsupported,
 			&core.SendError{Results: []core.SendResult{{State: core.SendAccepted}, {State: core.SendRefused, Err: core.ErrQueueNotFound}}},
 		} {
 			fails(err)
-			send(fx.Context(), only)
-			equal(fx, fmt.Sprint("health after ", err), connectionText(only), "connected true (<nil>), sends <nil>, run <nil>")
+			send(fx.Context(), sender)
+			equal(fx, fmt.Sprint("health after ", err), connectionText(sender), "connected true (<nil>), sends <nil>, run <nil>")
 		}
 		cancelled, cancel := context.WithCancel(fx.Context())
 		cancel()
 		fails(errBoom)
-		send(cancelled, only)
-		equal(fx, "connected after a send that was cancelled", only.Health().Connected, true)
+		send(cancelled, sender)
+		equal(fx, "connected after a send that was cancelled", sender.Health().Connected, true)
 		late, cancel := context.WithTimeout(fx.Context(), time.Second)
 		defer cancel()
 		fx.broker.setFaults(faults{send: func([]core.Outgoing) error { <-late.Done(); return late.Err() }})
-		send(late, only)
-		equal(fx, "connected after a send that the broker did not answer in time", only.Health().Connected, false)
+		send(late, sender)
+		equal(fx, "connected after a send that the broker did not answer in time", sender.Health().Connected, false)
 		fails(&core.SendError{Results: []core.SendResult{{State: core.SendRefused, Err: core.ErrQueueNotFound}, {State: core.SendUnknown, Err: errBoom}}})
-		send(fx.Context(), only)
-		equal(fx, "connected after a lost confirm", only.Health().Connected, false)
+		send(fx.Context(), sender)
+		equal(fx, "connected after a lost confirm", sender.Health().Connected, false)
 
 		// A handler's send fails while its endpoint receives.
 		fx.mode = core.TransactionReceiveOnly

@@ -278,7 +278,7 @@ func TestIndependent_Precedence(t *testing.T) {
 }
 
 // The stack of a panic is told although the failure of another handler decides.
-func TestIndependent_TellsThePanicThatDoesNotDecide(t *testing.T) {
+func TestIndependent_LogsThePanicThatDoesNotDecide(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries})
 		for _, h := range []core.HandlerFunc{func(context.Context, *core.Message) error { return errBoom }, panicsWithText} {

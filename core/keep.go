@@ -73,7 +73,7 @@ func (c *carrier) keep(w *work, s plan.Step) {
 	if k.as == keptUndelivered {
 		k.CopyKey = redeliveryKey(w.attempt.delivery.Incoming())
 	}
-	c.waitAgain(w, s)
+	c.scheduleRetry(w, s)
 	if k.as == keptPaused {
 		c.paused.Add(&k.Entry)
 	} else {
@@ -81,8 +81,8 @@ func (c *carrier) keep(w *work, s plan.Step) {
 	}
 }
 
-// waitAgain prepares the wait after a step.
-func (c *carrier) waitAgain(w *work, s plan.Step) {
+// scheduleRetry prepares the wait after a step.
+func (c *carrier) scheduleRetry(w *work, s plan.Step) {
 	a, k := w.attempt, w.kept
 	if w.walk.Atomic && w.failure != nil && k.as != keptPaused {
 		// The failed work must not keep locks for the wait. If it cannot be undone now, the next
@@ -141,8 +141,8 @@ func (c *carrier) recordFailedTry(w *work) {
 	c.run.raiseCriticalContext(a.decisionContext(), err)
 }
 
-// rememberAgain remembers the progress of a later try that ended without an end of the message.
-func (c *carrier) rememberAgain(w *work) {
+// rememberProgress remembers the progress of a later try that ended without an end of the message.
+func (c *carrier) rememberProgress(w *work) {
 	if w.failure != nil && w.walk.Tries > 0 && w.decision.action.Kind != ActionImmediateRetry && w.decision.action.Kind != ActionPutBack && !w.superseded && !w.concluded {
 		c.unfinished.remember(w)
 	}

@@ -100,7 +100,7 @@ func TestMiddlewareFacts_RefusesAWrongOrder(t *testing.T) {
 	breaker := core.MiddlewareFacts{Kind: "circuit breaker", Name: "bank", Refusals: []error{core.Refuse(core.ErrCircuitOpen, 0)}}
 	failing := core.MiddlewareFacts{Kind: "circuit breaker", Name: "bank", Refusals: []error{core.ErrCircuitOpen}}
 	retry := core.MiddlewareFacts{Kind: "retry", Name: "bank", Runs: 3}
-	of := func(f core.MiddlewareFacts, types ...string) core.MiddlewareFacts { f.MessageTypes = types; return f }
+	withTypes := func(f core.MiddlewareFacts, types ...string) core.MiddlewareFacts { f.MessageTypes = types; return f }
 	for _, test := range []struct {
 		name  string
 		order []core.MiddlewareFacts
@@ -110,11 +110,11 @@ func TestMiddlewareFacts_RefusesAWrongOrder(t *testing.T) {
 		{"retry around breaker", []core.MiddlewareFacts{retry, breaker}, `Middleware[1] (circuit breaker "bank") stands inside of Middleware[0] (retry "bank"), which would try 3 times`},
 		{"retry around breaker that returns a plain error", []core.MiddlewareFacts{retry, failing}, ""},
 		{"a retry that tries once", []core.MiddlewareFacts{{Kind: "retry", Runs: 1}, breaker}, ""},
-		{"for other types", []core.MiddlewareFacts{of(retry, "a"), of(breaker, "b", "c")}, ""},
-		{"for the same type among others", []core.MiddlewareFacts{of(retry, "a", "c"), of(breaker, "b", "c")}, "stands inside of"},
-		{"for a type and all", []core.MiddlewareFacts{of(retry, "a"), breaker}, "stands inside of"},
+		{"for other types", []core.MiddlewareFacts{withTypes(retry, "a"), withTypes(breaker, "b", "c")}, ""},
+		{"for the same type among others", []core.MiddlewareFacts{withTypes(retry, "a", "c"), withTypes(breaker, "b", "c")}, "stands inside of"},
+		{"for a type and all", []core.MiddlewareFacts{withTypes(retry, "a"), breaker}, "stands inside of"},
 		{"the same twice", []core.MiddlewareFacts{retry, {Kind: "log"}, retry}, `Middleware[2] (retry "bank") is nested in Middleware[0] (retry "bank"), which is the same`},
-		{"the same for two types", []core.MiddlewareFacts{of(retry, "a"), of(retry, "b")}, ""},
+		{"the same for two types", []core.MiddlewareFacts{withTypes(retry, "a"), withTypes(retry, "b")}, ""},
 		{"two without a name", []core.MiddlewareFacts{{Kind: "log"}, {Kind: "log"}}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -150,10 +150,10 @@ func TestMiddlewareFacts_CheckSeesTheNeighbours(t *testing.T) {
 				return nil
 			}}
 		}
-		wantAsked := func(what string, want ...string) {
+		wantAsked := func(subject string, want ...string) {
 			fx.Helper()
 			if slices.Sort(asked); !slices.Equal(asked, want) {
-				fx.Errorf("%s: asked %q, want %q", what, asked, want)
+				fx.Errorf("%s: asked %q, want %q", subject, asked, want)
 			}
 			asked = nil
 		}

@@ -374,8 +374,8 @@ func TestHandlerSends_EachRunHasTheSameMessageIDs(t *testing.T) {
 		}
 		equal(fx, "sends of the handler", len(ids["handler"]), 4)
 		equal(fx, "sends of middleware", len(ids["middleware"]), 2)
-		for messageType, of := range ids {
-			ids[messageType] = slices.Compact(of)
+		for messageType, list := range ids {
+			ids[messageType] = slices.Compact(list)
 			equal(fx, "ids of "+messageType, len(ids[messageType]), 1)
 		}
 		if ids["handler"][0] == ids["middleware"][0] {

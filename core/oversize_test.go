@@ -16,11 +16,11 @@ import (
 )
 
 // refuseAbove is a broker that takes no message of more bytes.
-func refuseAbove(most int) func(out []core.Outgoing) error {
+func refuseAbove(limit int) func(out []core.Outgoing) error {
 	return func(out []core.Outgoing) error {
 		for _, o := range out {
-			if size := len(o.Body) + o.Headers.Bytes(); size > most {
-				return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue + o.Topic, State: core.SendRefused, Err: &core.TooLargeError{Limit: "max_message_size", Max: most, Size: size}}}}
+			if size := len(o.Body) + o.Headers.Bytes(); size > limit {
+				return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue + o.Topic, State: core.SendRefused, Err: &core.TooLargeError{Limit: "max_message_size", Max: limit, Size: size}}}}
 			}
 		}
 		return nil
@@ -148,7 +148,7 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 	needed := failedQ + len(headers.MessageID) + len("m1") + len(headers.MessageTypes) + len("order")
 	whole := len(m.Body) + m.Headers.Bytes()
 	for name, test := range map[string]struct {
-		most    int
+		max     int
 		missing bool
 	}{
 		"room for FailedQ":                  {whole + failedQ, false},
@@ -158,7 +158,7 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
-				fx.broker.setFaults(faults{send: refuseAbove(test.most)})
+				fx.broker.setFaults(faults{send: refuseAbove(test.max)})
 				fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 				m.Reason = core.ReasonNewCopy
 				fx.noError(fx.broker.Transport.Send(fx.Context(), m))

@@ -35,8 +35,8 @@ func (c *carrier) perform(w *work, s plan.Step) (plan.Class, error) {
 		return c.copyTo(w, s)
 	case plan.Store:
 		return c.store(w, s)
-	case plan.Again:
-		return c.sendAgain(w, s)
+	case plan.Resend:
+		return c.resend(w, s)
 	case plan.Postpone:
 		return classOf(c.postpone(w))
 	case plan.Consume:
@@ -264,18 +264,18 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 // beginning of the error's text, in bytes.
 const maxDeadLetterDescription = 4 << 10
 
-// sendAgain sends the message to the endpoint's own queue with a delay. The smallest form
+// resend sends the message to the endpoint's own queue with a delay. The smallest form
 // has no trace, or only the time by which RetryAfter is bounded (R24).
-func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
+func (c *carrier) resend(w *work, s plan.Step) (plan.Class, error) {
 	f := w.failure
-	again, reason := w.headersAgain()
+	copied, reason := w.resendHeaders()
 	switch {
 	case s.Form == plan.Bare && w.decision.as == asRetryAfter:
-		again.Set(headers.Attempts, shortTrace(f, w.decision.action))
+		copied.Set(headers.Attempts, shortTrace(f, w.decision.action))
 	case s.Form == plan.Bare:
-		again.Del(headers.Attempts)
+		copied.Del(headers.Attempts)
 	}
-	out := failedCopy(w.attempt, f, c.ep.address, again, reason)
+	out := failedCopy(w.attempt, f, c.ep.address, copied, reason)
 	out.Delay = w.decision.action.Delay
 	if w.decision.action.Kind == ActionPutBack {
 		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)
@@ -284,9 +284,9 @@ func (c *carrier) sendAgain(w *work, s plan.Step) (plan.Class, error) {
 	return class(err, f.messageID, nil), err
 }
 
-// headersAgain returns the headers of a copy that is to be handled again, and the reason of
+// resendHeaders returns the headers of a copy that is to be handled again, and the reason of
 // its send.
-func (w *work) headersAgain() (Headers, SendReason) {
+func (w *work) resendHeaders() (Headers, SendReason) {
 	switch w.decision.as {
 	case asRetryAfter:
 		return copyForRetryAfter(w.failure, w.decision.action), ReasonDelayedRetry

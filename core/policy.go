@@ -193,15 +193,15 @@ func (c RecoverabilityConfig) defaultAction(f ErrorContext, id string) Action {
 		retry := ImmediateRetry()
 		retry.Delay = c.immediatePause(f, id)
 		return retry
-	case f.DelayedDeliveriesPerformed < c.Delayed.MaxNumberOfRetries && c.youngEnough(f):
+	case f.DelayedDeliveriesPerformed < c.Delayed.MaxNumberOfRetries && c.isWithinAge(f):
 		return DelayedRetry(c.delay(f, id))
 	}
 	return MoveToError(c.Failed.ErrorQueue)
 }
 
-// youngEnough checks the limits of 24 hours between delayed retries and of MaxRetryAge
+// isWithinAge checks the limits of 24 hours between delayed retries and of MaxRetryAge
 // (R5).
-func (c RecoverabilityConfig) youngEnough(f ErrorContext) bool {
+func (c RecoverabilityConfig) isWithinAge(f ErrorContext) bool {
 	if !f.LastDelayedRetry.IsZero() && f.FailedAt.Sub(f.LastDelayedRetry) > maxRetryDelay {
 		return false
 	}

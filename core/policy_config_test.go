@@ -65,9 +65,9 @@ func TestDefaultPolicy_WithoutAMessage(t *testing.T) {
 		c := ep.RecoverabilityConfig("price")
 		c.Failed.Unrecoverable[0] = errBoom
 		c.Delayed.MaxNumberOfRetries = 99
-		again := ep.RecoverabilityConfig("price")
-		if !errors.Is(again.Failed.Unrecoverable[0], errFinal) || again.Delayed.MaxNumberOfRetries != 2 {
-			t.Errorf("%+v", again)
+		second := ep.RecoverabilityConfig("price")
+		if !errors.Is(second.Failed.Unrecoverable[0], errFinal) || second.Delayed.MaxNumberOfRetries != 2 {
+			t.Errorf("%+v", second)
 		}
 	})
 	t.Run("has the capabilities of the transport", func(t *testing.T) {

@@ -17,12 +17,12 @@ const kib = 1 << 10
 // prefetchBytes runs an endpoint that has handled many small messages quickly, and then
 // gets large ones whose handlers wait until release. It returns how many are in flight
 // with four in handlers.
-func prefetchBytes(fx *fixture, most, large, body int) (inFlight int, release func()) {
+func prefetchBytes(fx *fixture, limit, large, body int) (inFlight int, release func()) {
 	const slots = 4
 	var handled atomic.Int64
 	gate := make(chan struct{})
 	ep := fx.newEndpoint("orders", core.Config{Concurrency: slots})
-	core.LimitPrefetchBytes(ep, most)
+	core.LimitPrefetchBytes(ep, limit)
 	fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
 		if len(m.RawBody()) >= body {
 			<-gate
@@ -59,20 +59,20 @@ func TestPrefetchBytes_BoundsLargeMessagesAfterSmallOnes(t *testing.T) {
 	}
 	t.Parallel()
 	for _, c := range []struct {
-		most, body  int
-		least, upTo int // messages beside those in handlers
+		max, body int
+		min, upTo int // messages beside those in handlers
 	}{
-		{most: 1024 * kib, body: 100 * kib, least: 6, upTo: 11},
-		{most: 10 * kib, body: 100 * kib, least: 0, upTo: 1},
-		{most: 1, body: 100 * kib, least: 0, upTo: 1},
-		{most: 64 << 20, body: 100 * kib, least: 56, upTo: 56},
-		{most: 0, body: 1536 * kib, least: 56, upTo: 56}, // 84 MiB
+		{max: 1024 * kib, body: 100 * kib, min: 6, upTo: 11},
+		{max: 10 * kib, body: 100 * kib, min: 0, upTo: 1},
+		{max: 1, body: 100 * kib, min: 0, upTo: 1},
+		{max: 64 << 20, body: 100 * kib, min: 56, upTo: 56},
+		{max: 0, body: 1536 * kib, min: 56, upTo: 56}, // 84 MiB
 	} {
-		t.Run(fmt.Sprint(c.most), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.max), func(t *testing.T) {
 			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
-				inFlight, release := prefetchBytes(fx, c.most, 60, c.body)
-				if ahead := inFlight - 4; ahead < c.least || ahead > c.upTo {
-					fx.Errorf("%d messages of %d bytes are prefetched, want %d to %d", ahead, c.body, c.least, c.upTo)
+				inFlight, release := prefetchBytes(fx, c.max, 60, c.body)
+				if prefetched := inFlight - 4; prefetched < c.min || prefetched > c.upTo {
+					fx.Errorf("%d messages of %d bytes are prefetched, want %d to %d", prefetched, c.body, c.min, c.upTo)
 				}
 				release()
 			})
@@ -89,8 +89,8 @@ func TestPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 	inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
 		_, release := prefetchBytes(fx, 256*kib, 60, 100*kib)
 		release()
-		if most := fx.newestMaxInFlight(); most > 4+4+4 {
-			fx.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", most)
+		if highest := fx.newestMaxInFlight(); highest > 4+4+4 {
+			fx.Errorf("MaxInFlight is %d after large messages, want no more than a few ahead of 4", highest)
 		}
 		for i := range 3000 {
 			fx.send(order(fmt.Sprint("small again", i)))
@@ -103,15 +103,15 @@ func TestPrefetchBytes_SmallMessagesArePrefetchedAgain(t *testing.T) {
 // A broker that delivers all available messages learns of a bound for one Receive.
 func TestPrefetchBytes_IsHalvedForOneReceive(t *testing.T) {
 	for _, c := range []struct {
-		config core.Config
-		ahead  bool
-		want   int
+		config     core.Config
+		prefetched bool
+		want       int
 	}{
 		{core.Config{}, true, 32 << 20},
 		{core.Config{}, false, 0},
 		{core.Config{Transactions: core.TransactionNone}, true, 0},
 	} {
-		bubbleWith(t, withCapabilities(func(caps *core.Capabilities) { caps.Prefetch = c.ahead }), func(fx *fixture) {
+		bubbleWith(t, withCapabilities(func(caps *core.Capabilities) { caps.Prefetch = c.prefetched }), func(fx *fixture) {
 			if c.config.Transactions == core.TransactionDefault {
 				c.config.Transactions = core.TransactionReceiveOnly
 			}

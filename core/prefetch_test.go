@@ -79,36 +79,36 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 	}
 	t.Parallel()
 	for _, c := range []struct {
-		slots       int
-		takes       time.Duration
-		least, most int // ahead, since small changes are not worth telling
+		slots    int
+		takes    time.Duration
+		min, max int // ahead, since small changes are not worth telling
 	}{
-		{slots: 8, takes: 0, least: 1024, most: 1024},
-		{slots: 8, takes: time.Millisecond, least: 81, most: 160},
-		{slots: 16, takes: time.Millisecond, least: 161, most: 320},
-		{slots: 1, takes: time.Millisecond, least: 11, most: 20},
-		{slots: 8, takes: 4 * time.Millisecond, least: 21, most: 40},
-		{slots: 8, takes: 20 * time.Millisecond, least: 8, most: 8},
-		{slots: 8, takes: 500 * time.Millisecond, least: 8, most: 8},
-		{slots: 8, takes: time.Second, least: 4, most: 4},
-		{slots: 8, takes: 5 * time.Second, least: 0, most: 0},
-		{slots: 200, takes: time.Millisecond, least: 1024, most: 1024},
-		{slots: 1100, takes: time.Millisecond, least: 1100, most: 1100},
+		{slots: 8, takes: 0, min: 1024, max: 1024},
+		{slots: 8, takes: time.Millisecond, min: 81, max: 160},
+		{slots: 16, takes: time.Millisecond, min: 161, max: 320},
+		{slots: 1, takes: time.Millisecond, min: 11, max: 20},
+		{slots: 8, takes: 4 * time.Millisecond, min: 21, max: 40},
+		{slots: 8, takes: 20 * time.Millisecond, min: 8, max: 8},
+		{slots: 8, takes: 500 * time.Millisecond, min: 8, max: 8},
+		{slots: 8, takes: time.Second, min: 4, max: 4},
+		{slots: 8, takes: 5 * time.Second, min: 0, max: 0},
+		{slots: 200, takes: time.Millisecond, min: 1024, max: 1024},
+		{slots: 1100, takes: time.Millisecond, min: 1100, max: 1100},
 	} {
 		t.Run(fmt.Sprintf("%d slots, %v", c.slots, c.takes), func(t *testing.T) {
 			inModesWith(t, prefetchConfig(0), []core.TransactionMode{core.TransactionReceiveOnly}, func(fx *fixture) {
-				for i := range 100 + 3*(c.slots+c.most) {
+				for i := range 100 + 3*(c.slots+c.max) {
 					fx.send(order(fmt.Sprint("m", i)))
 				}
-				var most atomic.Int64
+				var highest atomic.Int64
 				fx.runOrders(core.Config{Concurrency: c.slots}, func(context.Context, *core.Message) error {
 					depth, err := fx.broker.Depth("orders")
 					if err != nil {
 						fx.Error(err)
 					}
 					for {
-						old := most.Load()
-						if int64(depth.InFlight) <= old || most.CompareAndSwap(old, int64(depth.InFlight)) {
+						old := highest.Load()
+						if int64(depth.InFlight) <= old || highest.CompareAndSwap(old, int64(depth.InFlight)) {
 							break
 						}
 					}
@@ -117,13 +117,13 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 				})
 				time.Sleep(time.Hour)
 				fx.wantDepth("orders", 0)
-				limits := func(ahead int) int { return c.slots + ahead + max(c.slots, ahead) }
+				limits := func(prefetched int) int { return c.slots + prefetched + max(c.slots, prefetched) }
 				got := fx.newestMaxInFlight()
-				if got < limits(c.least) || got > limits(c.most) {
-					fx.Errorf("MaxInFlight is %d, want %d to %d", got, limits(c.least), limits(c.most))
+				if got < limits(c.min) || got > limits(c.max) {
+					fx.Errorf("MaxInFlight is %d, want %d to %d", got, limits(c.min), limits(c.max))
 				}
-				if most := int(most.Load()); most > got || most < c.slots+c.least*3/4 && c.takes > 0 {
-					fx.Errorf("at most %d messages were held, want %d to %d ahead of %d", most, c.least, c.most, c.slots)
+				if peak := int(highest.Load()); peak > got || peak < c.slots+c.min*3/4 && c.takes > 0 {
+					fx.Errorf("at most %d messages were held, want %d to %d ahead of %d", peak, c.min, c.max, c.slots)
 				}
 			})
 		})
@@ -176,11 +176,11 @@ func countWorkers() int {
 
 func TestWorkers_WaitForSettlements(t *testing.T) {
 	for _, c := range []struct {
-		name         string
-		takes        time.Duration
-		able         core.Capabilities
-		least, most  int64
-		mostSettling int
+		name        string
+		takes       time.Duration
+		able        core.Capabilities
+		min, max    int64
+		maxSettling int
 	}{
 		{"fast handlers", 500 * time.Microsecond, *prefetchConfig(0).Capabilities, 100, 160 + 4, 160 + 4},
 		{"handlers that take longer", 50 * time.Millisecond, *prefetchConfig(0).Capabilities, 4, 8, 8},
@@ -203,13 +203,13 @@ func TestWorkers_WaitForSettlements(t *testing.T) {
 						fx.send(order(fmt.Sprint("m", i)))
 					}
 					time.Sleep(time.Second)
-					if n := countWorkers(); n > c.mostSettling {
-						t.Errorf("there are %d workers, want at most %d", n, c.mostSettling)
+					if n := countWorkers(); n > c.maxSettling {
+						t.Errorf("there are %d workers, want at most %d", n, c.maxSettling)
 					}
 					time.Sleep(5 * time.Minute)
 					fx.wantDepth("orders", 0)
-					if most := settling.max.Load(); most < c.least || most > c.most {
-						t.Errorf("%d messages were being settled at once, want %d to %d", most, c.least, c.most)
+					if peak := settling.max.Load(); peak < c.min || peak > c.max {
+						t.Errorf("%d messages were being settled at once, want %d to %d", peak, c.min, c.max)
 					}
 					equal(fx, "workers at the end", countWorkers(), first)
 				}

@@ -133,10 +133,10 @@ func TestRateLimit_OneAttemptAtATimeWithAPause(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {
 				start := time.Now()
 				var begun recorder[time.Duration]
-				var running, most atomic.Int64
+				var running, highest atomic.Int64
 				ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: rateLimitedConfig(4)}, func(context.Context, *core.Message) error {
 					begun.add(time.Since(start))
-					most.Store(max(most.Load(), running.Add(1)))
+					highest.Store(max(highest.Load(), running.Add(1)))
 					defer running.Add(-1)
 					time.Sleep(time.Second)
 					return errBoom
@@ -154,7 +154,7 @@ func TestRateLimit_OneAttemptAtATimeWithAPause(t *testing.T) {
 				limits := fx.broker.inFlight.all()
 				equal(fx, "MaxInFlight while it waits", limits[len(limits)-1], 0)
 				before := begun.len()
-				most.Store(0)
+				highest.Store(0)
 				for probe := range 5 {
 					synctest.Wait()
 					if held := fx.depth("orders").InFlight; held != 0 {
@@ -163,7 +163,7 @@ func TestRateLimit_OneAttemptAtATimeWithAPause(t *testing.T) {
 					time.Sleep(11 * time.Second)
 				}
 				synctest.Wait()
-				equal(fx, "attempts at the same time", most.Load(), 1)
+				equal(fx, "attempts at the same time", highest.Load(), 1)
 				for _, limit := range fx.broker.inFlight.all()[len(limits):] {
 					if limit > 1 {
 						fx.Errorf("MaxInFlight became %d, want 1 for a probe and 0 between them", limit)
@@ -203,7 +203,7 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 			inModesWith(t, cfg, retryModes, func(fx *fixture) {
 				var down atomic.Bool
 				down.Store(true)
-				var running, most, handled atomic.Int64
+				var running, highest, handled atomic.Int64
 				var changes recorder[string]
 				recover := rateLimitedConfig(4)
 				observer := core.Observer{RateLimitChanged: func(_ context.Context, _ *core.Endpoint, limited bool) { changes.add(fmt.Sprint(limited)) }}
@@ -211,7 +211,7 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 					if down.Load() {
 						return errBoom
 					}
-					most.Store(max(most.Load(), running.Add(1)))
+					highest.Store(max(highest.Load(), running.Add(1)))
 					time.Sleep(time.Second)
 					running.Add(-1)
 					handled.Add(1)
@@ -224,7 +224,7 @@ func TestRateLimit_OneSuccessSwitchesBack(t *testing.T) {
 				down.Store(false)
 				time.Sleep(5*time.Second + 500*time.Millisecond) // the probe at 20 s is in progress
 				synctest.Wait()
-				equal(fx, "handled one at a time", most.Load(), 1)
+				equal(fx, "handled one at a time", highest.Load(), 1)
 				time.Sleep(time.Second)
 				synctest.Wait()
 				equal(fx, "rate limited", ep.Health().RateLimited, false)

@@ -169,9 +169,9 @@ func TestRetryPause_EndsWithTheEndpoint(t *testing.T) {
 func TestRetryPause_IsBounded(t *testing.T) {
 	const n = 1200
 	inModes(t, retryModes, func(fx *fixture) {
-		most := 1000
+		limit := 1000
 		if fx.mode == core.TransactionSendsAtomicWithReceive {
-			most = 10
+			limit = 10
 		}
 		var attempts atomic.Int64
 		ep, _ := fx.runOrders(core.Config{Concurrency: 4, Recoverability: pausedRetries(1)}, func(context.Context, *core.Message) error {
@@ -184,8 +184,8 @@ func TestRetryPause_IsBounded(t *testing.T) {
 		}
 		fx.enqueue(ids...)
 		fx.advance(500 * time.Millisecond)
-		if waiting := ep.Health().Retrying; waiting < most || waiting > most+4 {
-			fx.Errorf("%d messages wait for their retry, want %d, and at most one more in each slot", waiting, most)
+		if waiting := ep.Health().Retrying; waiting < limit || waiting > limit+4 {
+			fx.Errorf("%d messages wait for their retry, want %d, and at most one more in each slot", waiting, limit)
 		}
 		fx.advance(24 * time.Hour)
 		equal(fx, "attempts", attempts.Load(), 2*n)
@@ -310,12 +310,12 @@ func TestRetryPause_Config(t *testing.T) {
 			t.Errorf("in force for %q is %+v, want 2 retries, %v", messageType, got, want)
 		}
 	}
-	again, err := core.New("orders", transport, ep.Config())
+	second, err := core.New("orders", transport, ep.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, messageType := range []string{"", "quick", "patient"} {
-		if got, want := again.RecoverabilityConfig(messageType).Immediate, ep.RecoverabilityConfig(messageType).Immediate; got != want {
+		if got, want := second.RecoverabilityConfig(messageType).Immediate, ep.RecoverabilityConfig(messageType).Immediate; got != want {
 			t.Errorf("from the configuration in force comes %+v for %q, want %+v", got, messageType, want)
 		}
 	}

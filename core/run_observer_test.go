@@ -211,10 +211,10 @@ func TestRecovery_TellsTheFirstFailure(t *testing.T) {
 }
 
 func TestErrorTypeOf_IsThatOfTheHeader(t *testing.T) {
-	equalText := func(what, got, want string) {
+	equalText := func(subject, got, want string) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s: %q, want %q", what, got, want)
+			t.Errorf("%s: %q, want %q", subject, got, want)
 		}
 	}
 	equalText("no error", core.ErrorTypeOf(nil), "")

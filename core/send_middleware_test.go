@@ -233,10 +233,10 @@ func TestSetBody_ChangesContentTypeAndNothingElse(t *testing.T) {
 // What is wrong with a message after its middleware is an error of the call, which then
 // sends and collects nothing.
 func TestSendMiddleware_ErrorsFailTheCall(t *testing.T) {
-	twice := func(then error) core.SendMiddleware {
+	sendTwice := func(result error) core.SendMiddleware {
 		return func(next core.SendFunc) core.SendFunc {
 			return func(ctx context.Context, out *core.Outgoing) error {
-				return errors.Join(next(ctx, out), then)
+				return errors.Join(next(ctx, out), result)
 			}
 		}
 	}
@@ -248,7 +248,7 @@ func TestSendMiddleware_ErrorsFailTheCall(t *testing.T) {
 		"an error": {func(core.SendFunc) core.SendFunc {
 			return func(context.Context, *core.Outgoing) error { return errBoom }
 		}, "boom", errBoom},
-		"an error after next": {twice(errBoom), "boom", errBoom},
+		"an error after next": {sendTwice(errBoom), "boom", errBoom},
 		"no message": {func(next core.SendFunc) core.SendFunc {
 			return func(ctx context.Context, _ *core.Outgoing) error { return next(ctx, nil) }
 		}, "no message to next", nil},

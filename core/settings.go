@@ -63,7 +63,7 @@ var settings = map[string]setting{
 
 	"Recoverability.ErrorQueue": {standard: "error"},
 	"Recoverability.MaxRetryAge": {off: true, unused: func(r *resolvedConfig, messageType string, _ any) string {
-		if r.canRetryLater(messageType) {
+		if r.hasDelayedRetries(messageType) {
 			return ""
 		}
 		return "there are no delayed retries to limit; remove it, or set Delayed.NumberOfRetries"
@@ -79,8 +79,8 @@ var settings = map[string]setting{
 		if text := whyNothingIsDeferred(r, messageType, v); text != "" {
 			return text
 		}
-		if most := r.rules.caps.MaxDelay; most > 0 && v.(time.Duration) > most {
-			return fmt.Sprintf("the transport's Capabilities.MaxDelay is %v; use no more", most)
+		if limit := r.rules.caps.MaxDelay; limit > 0 && v.(time.Duration) > limit {
+			return fmt.Sprintf("the transport's Capabilities.MaxDelay is %v; use no more", limit)
 		}
 		return ""
 	}},

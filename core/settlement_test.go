@@ -385,10 +385,10 @@ func TestRenewal_FailingForAWhileKeepsTheLock(t *testing.T) {
 // broker and process differ, for example.
 func TestRenewal_PausesWhereTheLockDoesNotMove(t *testing.T) {
 	inModesWith(t, inmemory.Config{LockDuration: time.Minute}, retryModes, func(fx *fixture) {
-		until := time.Now().Add(6 * time.Second)
+		deadline := time.Now().Add(6 * time.Second)
 		var renewals atomic.Int64
 		fx.broker.setFaults(faults{
-			lockedUntil: func(*core.Incoming) time.Time { return until },
+			lockedUntil: func(*core.Incoming) time.Time { return deadline },
 			settle: func(operation string, _ *core.Incoming) error {
 				if operation == "Renew" && renewals.Add(1) > 1000 {
 					time.Sleep(time.Second) // so that the test fails, and does not hang
@@ -416,7 +416,7 @@ func TestRenewal_OfAShorterLock(t *testing.T) {
 		start := time.Now()
 		var renewed recorder[time.Duration]
 		fx.broker.setFaults(faults{
-			lockedUntil: func(in *core.Incoming) (until time.Time) {
+			lockedUntil: func(in *core.Incoming) (lockedUntil time.Time) {
 				if in.ID == "short" && renewed.len() == 0 {
 					return start.Add(6 * time.Second)
 				}

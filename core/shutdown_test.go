@@ -175,10 +175,10 @@ func TestShutdown_NamesHangingHandlers(t *testing.T) {
 		fx.broker.setFaults(faults{})
 
 		// They are redelivered, and the old handlers have no effect any more.
-		again := make(chan string, 3)
+		redelivered := make(chan string, 3)
 		second := fx.newEndpoint("orders", core.Config{})
 		fx.handle(second, "order", func(_ context.Context, m *core.Message) error {
-			again <- m.ID
+			redelivered <- m.ID
 			return nil
 		})
 		close(release)
@@ -186,7 +186,7 @@ func TestShutdown_NamesHangingHandlers(t *testing.T) {
 		equal(fx, "messages in the queue after the late handlers returned", fx.depth("orders").Ready, 3)
 		fx.run(second)
 		fx.wantDepth("orders", 0)
-		equal(fx, "messages that came again", len(again), 3)
+		equal(fx, "messages that came again", len(redelivered), 3)
 		equal(fx, "running", ep.Health().Running, false)
 	})
 }

@@ -49,7 +49,7 @@ func TestRecovery_UnderRandomFaults(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := &faultySoak{
 						fixture: newFixture(t, cfg, mode),
-						dice:    rand.New(rand.NewPCG(seed, 1)), away: map[string]bool{},
+						dice:    rand.New(rand.NewPCG(seed, 1)), unreachable: map[string]bool{},
 						open: map[string]*core.Incoming{}, lost: map[string]bool{}, decided: map[string]bool{}, runs: map[string]int{},
 					}
 					s.run(seed)
@@ -65,7 +65,7 @@ type faultySoak struct {
 
 	mu          sync.Mutex
 	dice        *rand.Rand
-	away        map[string]bool // queues that cannot be reached
+	unreachable map[string]bool // queues that cannot be reached
 	settlements float64         // how likely a settlement fails
 	answers     float64         // how likely the answer of a settlement is lost
 	renewals    float64         // how likely a renewal fails
@@ -87,7 +87,7 @@ func (s *faultySoak) faults() faults {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			for _, o := range out {
-				if s.away[o.Queue] {
+				if s.unreachable[o.Queue] {
 					return fmt.Errorf("queue %s is away", o.Queue)
 				}
 			}
@@ -189,7 +189,7 @@ func (s *faultySoak) run(seed uint64) {
 		case 0:
 			queue := []string{"error", "orders", "audit"}[driver.IntN(3)]
 			s.mu.Lock()
-			s.away[queue] = !s.away[queue]
+			s.unreachable[queue] = !s.unreachable[queue]
 			s.mu.Unlock()
 		case 1:
 			s.mu.Lock()
@@ -224,7 +224,7 @@ func (s *faultySoak) run(seed uint64) {
 		s.advance(time.Duration(driver.IntN(8000)) * time.Millisecond)
 	}
 	s.mu.Lock()
-	clear(s.away)
+	clear(s.unreachable)
 	s.settlements, s.answers, s.renewals = 0, 0, 0
 	s.mu.Unlock()
 	for _, ep := range instances {

@@ -85,9 +85,9 @@ const (
 
 func (s *soak) handle(_ context.Context, m *core.Message, body int) error {
 	n := body
-	what := fateOf(n)
-	last := int(s.attempts[n].Add(1)) == what.attempts
-	switch what.name {
+	fate := fateOf(n)
+	last := int(s.attempts[n].Add(1)) == fate.attempts
+	switch fate.name {
 	case "fails always":
 		return fmt.Errorf("message %d: %w", n, errSoak)
 	case "panics always":
@@ -111,7 +111,7 @@ func (s *soak) handle(_ context.Context, m *core.Message, body int) error {
 		}
 	}
 	if !last {
-		switch what.name {
+		switch fate.name {
 		case "fails once", "second round":
 			return errSoak
 		case "panics once":
@@ -284,13 +284,13 @@ func runSoak(t *testing.T, cfg inmemory.Config, mode core.TransactionMode, messa
 func (s *soak) account(transport *inmemory.Transport) {
 	bad := 0
 	for n := range s.ends {
-		what := fateOf(n)
+		fate := fateOf(n)
 		attempts, ends := int(s.attempts[n].Load()), int(s.ends[n].Load())
-		if attempts == what.attempts && ends == 1 {
+		if attempts == fate.attempts && ends == 1 {
 			continue
 		}
 		if bad++; bad <= 10 {
-			s.t.Errorf("message %d (%s) was attempted %d times and ended %d times, want %d and 1", n, what.name, attempts, ends, what.attempts)
+			s.t.Errorf("message %d (%s) was attempted %d times and ended %d times, want %d and 1", n, fate.name, attempts, ends, fate.attempts)
 		}
 	}
 	if bad > 10 {

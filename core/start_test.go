@@ -17,7 +17,7 @@ import (
 var errUnreached = fmt.Errorf("dial: connection refused: %w", core.ErrUnavailable)
 
 // failOpening lets no receiver be opened until the broker is back.
-func (fx *fixture) failOpening(tries *int) (back func()) {
+func (fx *fixture) failOpening(tries *int) (restore func()) {
 	fx.broker.setFaults(faults{open: func(context.Context) error { *tries++; return errUnreached }})
 	return func() { fx.broker.setFaults(faults{}) }
 }
@@ -25,7 +25,7 @@ func (fx *fixture) failOpening(tries *int) (back func()) {
 func TestStart_WaitsForItsBroker(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var tries int
-		back := fx.failOpening(&tries)
+		restore := fx.failOpening(&tries)
 		var changes recorder[core.ConnectionChange]
 		ep := fx.newEndpoint("orders", core.Config{Observers: []core.Observer{connectionObserver(func(e core.ConnectionChange) { changes.add(e) })}})
 		var handled recorder[string]
@@ -57,7 +57,7 @@ func TestStart_WaitsForItsBroker(t *testing.T) {
 		}
 		equal(fx, "critical errors, one for the outage", h.CriticalErrors, 1)
 
-		back()
+		restore()
 		fx.advance(15 * time.Second)
 		<-ep.Ready()
 		h = ep.Health()
@@ -122,7 +122,7 @@ func TestStart_EndsWhileItWaits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(fx *fixture) {
 				var tries int
-				back := fx.failOpening(&tries)
+				restore := fx.failOpening(&tries)
 				ep := fx.newEndpoint("orders", core.Config{})
 				run := fx.start(ep)
 				fx.advance(time.Minute)
@@ -133,7 +133,7 @@ func TestStart_EndsWhileItWaits(t *testing.T) {
 				equal(fx, "time to end", time.Since(began), 0)
 				fx.advance(time.Hour)
 				equal(fx, "critical errors after the end", ep.Health().CriticalErrors, 0)
-				back()
+				restore()
 				fx.run(ep) // it is free to run again
 				equal(fx, "connected by another Run", ep.Health().Connected, true)
 			})
@@ -146,10 +146,10 @@ func TestStart_LeavesANewerOutageToTheReceiver(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		transport := &disconnectingTransport{watchedTransport: watchedTransport{faultyTransport: fx.broker}}
 		var tries int
-		back := fx.failOpening(&tries)
+		restore := fx.failOpening(&tries)
 		ep := fx.newEndpointOn(transport, "orders")
 		fx.start(ep)
-		back()
+		restore()
 		fx.advance(15 * time.Second)
 		<-ep.Ready()
 		equal(fx, "connected", ep.Health().Connected, false)
@@ -188,10 +188,10 @@ func (fx *fixture) newReachableEndpoint(name string) *core.Endpoint {
 	return fx.newEndpointOn(here, name)
 }
 
-func TestRunAll_StartsWithoutThoseWhoseBrokerIsAway(t *testing.T) {
+func TestRunAll_StartsWithoutEndpointsOfAnUnreachableBroker(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var tries int
-		back := fx.failOpening(&tries)
+		restore := fx.failOpening(&tries)
 		one, two := fx.newEndpoint("orders", core.Config{}), fx.newEndpoint("shipping", core.Config{})
 		other := fx.newReachableEndpoint("billing")
 		ctx, stop := context.WithCancel(fx.Context())
@@ -203,7 +203,7 @@ func TestRunAll_StartsWithoutThoseWhoseBrokerIsAway(t *testing.T) {
 		for _, ep := range []*core.Endpoint{one, two} {
 			equal(fx, ep.String()+" is starting", ep.Health().Starting, true)
 		}
-		back()
+		restore()
 		fx.advance(15 * time.Second)
 		for _, ep := range []*core.Endpoint{one, two} {
 			equal(fx, ep.String()+" runs", ep.Health().Running, true)

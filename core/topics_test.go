@@ -70,7 +70,7 @@ func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 		t.Errorf("HandleEvent of a topic and Handle of a command: %v", err)
 	}
 	core.HandleEvent(ep, placedEvent2, handler)
-	for what, c := range map[string]struct {
+	for name, c := range map[string]struct {
 		err  error
 		want error
 	}{
@@ -81,7 +81,7 @@ func TestTopics_AreCheckedBeforeSending(t *testing.T) {
 		"Send of a command":     {ep.Send(t.Context(), "nowhere", placeType.Of(nil)), core.ErrQueueNotFound},
 	} {
 		if !errors.Is(c.err, c.want) {
-			t.Errorf("%s = %v, want %v", what, c.err, c.want)
+			t.Errorf("%s = %v, want %v", name, c.err, c.want)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())

@@ -112,9 +112,9 @@ func TestUndeliverable_IsToldAtTheFirstTryAndAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestUndeliverable_HoldsUpNoAdapter: neither a log handler nor an observer that blocks,
+// TestUndeliverable_BlocksNoAdapter: neither a log handler nor an observer that blocks,
 // nor a Run that has ended.
-func TestUndeliverable_HoldsUpNoAdapter(t *testing.T) {
+func TestUndeliverable_BlocksNoAdapter(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		release := make(chan struct{})
 		_, run, _, tell := fx.runStoringEndpoint(core.Config{Observers: []core.Observer{undeliverableObserver(func(core.Undeliverable) { <-release })}})

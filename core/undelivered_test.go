@@ -379,7 +379,7 @@ func TestUndelivered_NoteOfAnAuditCopyForTheErrorQueue(t *testing.T) {
 }
 
 // The name of the audit queue has changed since its copies were stored.
-func TestUndelivered_AuditCopyGoesToTheAuditQueueOfToday(t *testing.T) {
+func TestUndelivered_AuditCopyGoesToTheCurrentAuditQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.provision("audit", "audit2")
 		fx.failSendsTo("audit")

@@ -271,7 +271,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		roundTrip(t, ep.Config())
-		if again, err := core.New("billing", inmemory.Open(), ep.Config()); err != nil || !reflect.DeepEqual(again.Config(), ep.Config()) {
+		if second, err := core.New("billing", inmemory.Open(), ep.Config()); err != nil || !reflect.DeepEqual(second.Config(), ep.Config()) {
 			t.Errorf("%v\n%+v", err, ep.Config())
 		}
 		for _, messageType := range []string{"order", "orders.placed", ""} {
@@ -291,12 +291,12 @@ var errFailed = errors.New("failed")
 // roundTrip fails if a configuration is not read as it is written.
 func roundTrip(t *testing.T, c core.Config) {
 	t.Helper()
-	var again core.Config
+	var read core.Config
 	written, err := configfile.Encode(c)
 	if err == nil {
-		err = configfile.Decode(written, &again)
+		err = configfile.Decode(written, &read)
 	}
-	if err != nil || !reflect.DeepEqual(again, c) {
-		t.Errorf("%v\n%+v is written as\n%s and read as\n%+v", err, c, written, again)
+	if err != nil || !reflect.DeepEqual(read, c) {
+		t.Errorf("%v\n%+v is written as\n%s and read as\n%+v", err, c, written, read)
 	}
 }

@@ -73,9 +73,9 @@ func decodeCopy(data []byte, v reflect.Value) error {
 
 // decodeValue reads one JSON value into v, of which it replaces pointers, maps and slices.
 // encoding/json reads the scalars; it is not used for the whole text because it reads
-// durations as numbers and does not say where an error is. ofCore is whether v is a setting
+// durations as numbers and does not say where an error is. isCore is whether v is a setting
 // of core: no number is negative, and no list is empty.
-func decodeValue(data []byte, v reflect.Value, path string, ofCore bool) error {
+func decodeValue(data []byte, v reflect.Value, path string, isCore bool) error {
 	if e, ok := reflect.TypeAssert[*Endpoints](v.Addr()); ok {
 		return e.decode(data, path)
 	}
@@ -83,7 +83,7 @@ func decodeValue(data []byte, v reflect.Value, path string, ofCore bool) error {
 		return decodeStruct(data, v, path)
 	}
 	if v.Kind() == reflect.Map && !isRead(v.Type()) {
-		return decodeMap(data, v, path, ofCore)
+		return decodeMap(data, v, path, isCore)
 	}
 	if _, readsJSON := reflect.TypeAssert[json.Unmarshaler](v.Addr()); !readsJSON && isNull(data) {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -100,24 +100,24 @@ func decodeValue(data []byte, v reflect.Value, path string, ofCore bool) error {
 	case enumerations[v.Type()] != nil:
 		return decodeConstant(data, v, path)
 	case v.Type() == durationType:
-		return decodeDuration(data, v, path, ofCore)
+		return decodeDuration(data, v, path, isCore)
 	case v.Kind() == reflect.Pointer:
 		changed := reflect.New(v.Type().Elem())
 		if !v.IsNil() {
 			changed.Elem().Set(v.Elem())
 		}
-		if err := decodeValue(data, changed.Elem(), path, ofCore); err != nil {
+		if err := decodeValue(data, changed.Elem(), path, isCore); err != nil {
 			return err
 		}
 		v.Set(changed)
 		return nil
 	case v.Kind() == reflect.Array, v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8:
-		return decodeList(data, v, path, ofCore)
+		return decodeList(data, v, path, isCore)
 	}
 	if err := decodeScalar(data, v, path, kind(v.Type())); err != nil {
 		return err
 	}
-	if ofCore && (v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0) {
+	if isCore && (v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0) {
 		return fmt.Errorf("%s is %s; it cannot be negative", path, data)
 	}
 	return nil
@@ -176,7 +176,7 @@ func isErrorType(err error) bool {
 	return ok && t.Interface == nil
 }
 
-func decodeDuration(data []byte, v reflect.Value, path string, ofCore bool) error {
+func decodeDuration(data []byte, v reflect.Value, path string, isCore bool) error {
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
 		return fmt.Errorf("%s is %s; write a duration as text, such as \"10s\"", path, abbreviate(data))
@@ -185,7 +185,7 @@ func decodeDuration(data []byte, v reflect.Value, path string, ofCore bool) erro
 	if err != nil {
 		return fmt.Errorf("%s is %q, which is no duration; write one such as \"10s\" or \"1h30m\"", path, text)
 	}
-	if ofCore && d < 0 {
+	if isCore && d < 0 {
 		return fmt.Errorf("%s is %q; it cannot be negative", path, text)
 	}
 	v.SetInt(int64(d))
@@ -230,13 +230,13 @@ func decodeFields(data []byte, v reflect.Value, path string) error {
 			return fmt.Errorf("%s is unknown here; known are %s", at, strings.Join(known, ", "))
 		}
 		own := v.FieldByIndex(f.index)
-		if err := decodeValue(value, own, at, f.ofCore()); err != nil || !own.IsZero() {
+		if err := decodeValue(value, own, at, f.isCore()); err != nil || !own.IsZero() {
 			return err
 		}
-		switch instead, listed := f.zero(); {
+		switch replacement, listed := f.zero(); {
 		case !listed: // 0 is taken literally
-		case instead != "":
-			return fmt.Errorf("%s is %s; %s", at, value, instead)
+		case replacement != "":
+			return fmt.Errorf("%s is %s; %s", at, value, replacement)
 		case own.CanInt():
 			own.SetInt(core.Off)
 		case own.CanFloat():
@@ -247,7 +247,7 @@ func decodeFields(data []byte, v reflect.Value, path string) error {
 }
 
 // decodeMap changes the entries that the JSON mentions, in a copy of the map.
-func decodeMap(data []byte, v reflect.Value, path string, ofCore bool) error {
+func decodeMap(data []byte, v reflect.Value, path string, isCore bool) error {
 	m := reflect.MakeMap(v.Type())
 	for entries := v.MapRange(); entries.Next(); {
 		m.SetMapIndex(entries.Key(), entries.Value())
@@ -258,7 +258,7 @@ func decodeMap(data []byte, v reflect.Value, path string, ofCore bool) error {
 		if existing := m.MapIndex(k); existing.IsValid() {
 			element.Set(existing)
 		}
-		if err := decodeValue(value, element, fmt.Sprintf("%s[%q]", path, key), ofCore); err != nil {
+		if err := decodeValue(value, element, fmt.Sprintf("%s[%q]", path, key), isCore); err != nil {
 			return err
 		}
 		m.SetMapIndex(k, element)
@@ -271,12 +271,12 @@ func decodeMap(data []byte, v reflect.Value, path string, ofCore bool) error {
 	return nil
 }
 
-func decodeList(data []byte, v reflect.Value, path string, ofCore bool) error {
+func decodeList(data []byte, v reflect.Value, path string, isCore bool) error {
 	var elements []json.RawMessage
 	if err := json.Unmarshal(data, &elements); err != nil {
 		return fmt.Errorf("%s is %s; it must be a list", path, abbreviate(data))
 	}
-	if ofCore && len(elements) == 0 {
+	if isCore && len(elements) == 0 {
 		return fmt.Errorf("%s is an empty list; leave the key out, or write \"numberOfRetries\": 0 for no retries", path)
 	}
 	list := reflect.New(v.Type()).Elem()
@@ -286,7 +286,7 @@ func decodeList(data []byte, v reflect.Value, path string, ofCore bool) error {
 		return fmt.Errorf("%s has %d elements; it must have %d", path, len(elements), v.Len())
 	}
 	for i, element := range elements {
-		if err := decodeValue(element, list.Index(i), fmt.Sprintf("%s[%d]", path, i), ofCore); err != nil {
+		if err := decodeValue(element, list.Index(i), fmt.Sprintf("%s[%d]", path, i), isCore); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,7 @@ func Encode(settings any) ([]byte, error) {
 }
 
 // encodeValue writes a value that is a field, or in a field: a list, a map.
-func encodeValue(b *bytes.Buffer, v reflect.Value, path string, of field) error {
+func encodeValue(b *bytes.Buffer, v reflect.Value, path string, f field) error {
 	switch {
 	case v.Type() == endpointsType:
 		return fmt.Errorf("%s has the settings of several endpoints; write the Config of each separately", join(path, ""))
@@ -53,23 +53,23 @@ func encodeValue(b *bytes.Buffer, v reflect.Value, path string, of field) error 
 				names = append(names, err.(errortype.Type).Name)
 			}
 		}
-		return encodeList(b, reflect.ValueOf(names), path, of)
+		return encodeList(b, reflect.ValueOf(names), path, f)
 	case writesItself(v):
 		return encodeScalar(b, v.Interface(), path)
 	case v.CanInt(), v.CanFloat():
-		return encodeNumber(b, v, path, of)
+		return encodeNumber(b, v, path, f)
 	}
 	switch v.Kind() {
 	case reflect.Struct:
 		return encodeStruct(b, v, path)
 	case reflect.Map:
-		return encodeMap(b, v, path, of)
+		return encodeMap(b, v, path, f)
 	case reflect.Slice, reflect.Array:
 		if v.Kind() == reflect.Array || v.Type().Elem().Kind() != reflect.Uint8 {
-			return encodeList(b, v, path, of)
+			return encodeList(b, v, path, f)
 		}
 	case reflect.Pointer:
-		return encodeValue(b, v.Elem(), path, of)
+		return encodeValue(b, v.Elem(), path, f)
 	}
 	return encodeScalar(b, v.Interface(), path)
 }
@@ -81,12 +81,12 @@ func writesItself(v reflect.Value) bool {
 }
 
 // encodeNumber writes a number or duration. Off is written as 0, which it is read from.
-func encodeNumber(b *bytes.Buffer, v reflect.Value, path string, of field) error {
+func encodeNumber(b *bytes.Buffer, v reflect.Value, path string, f field) error {
 	if v.CanFloat() && (math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0)) {
 		return fmt.Errorf("%s is %v; it must be a finite number", path, v)
 	}
-	if negative := v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0; negative && of.ofCore() {
-		if instead, listed := of.zero(); !listed || instead != "" || !isOff(v) {
+	if negative := v.CanInt() && v.Int() < 0 || v.CanFloat() && v.Float() < 0; negative && f.isCore() {
+		if replacement, listed := f.zero(); !listed || replacement != "" || !isOff(v) {
 			return fmt.Errorf("%s is %v; it cannot be negative", path, v)
 		}
 		v = reflect.Zero(v.Type())
@@ -135,7 +135,7 @@ func isSet(v reflect.Value) bool {
 	return err != nil || slices.ContainsFunc(all, func(f field) bool { return isSet(v.FieldByIndex(f.index)) })
 }
 
-func encodeMap(b *bytes.Buffer, v reflect.Value, path string, of field) error {
+func encodeMap(b *bytes.Buffer, v reflect.Value, path string, f field) error {
 	b.WriteByte('{')
 	for i, key := range sortedKeys(v) {
 		if i > 0 {
@@ -146,7 +146,7 @@ func encodeMap(b *bytes.Buffer, v reflect.Value, path string, of field) error {
 			return err
 		}
 		b.WriteByte(':')
-		if err := encodeValue(b, v.MapIndex(key), at, of); err != nil {
+		if err := encodeValue(b, v.MapIndex(key), at, f); err != nil {
 			return err
 		}
 	}
@@ -160,13 +160,13 @@ func sortedKeys(m reflect.Value) []reflect.Value {
 	return keys
 }
 
-func encodeList(b *bytes.Buffer, v reflect.Value, path string, of field) error {
+func encodeList(b *bytes.Buffer, v reflect.Value, path string, f field) error {
 	b.WriteByte('[')
 	for i := range v.Len() {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		if err := encodeValue(b, v.Index(i), fmt.Sprintf("%s[%d]", path, i), of); err != nil {
+		if err := encodeValue(b, v.Index(i), fmt.Sprintf("%s[%d]", path, i), f); err != nil {
 			return err
 		}
 	}

@@ -31,15 +31,15 @@ type field struct {
 	name  string       // in Go
 }
 
-// ofCore reports whether the field is a setting of core, for which stricter rules hold.
-func (f field) ofCore() bool { return f.owner.PkgPath() == corePackage }
+// isCore reports whether the field is a setting of core, for which stricter rules hold.
+func (f field) isCore() bool { return f.owner.PkgPath() == corePackage }
 
 // zero returns the rule for a 0 of the field.
-func (f field) zero() (instead string, listed bool) {
-	if f.ofCore() {
-		instead, listed = zeroValueErrors[f.owner.Name()+"."+f.name]
+func (f field) zero() (replacement string, listed bool) {
+	if f.isCore() {
+		replacement, listed = zeroValueErrors[f.owner.Name()+"."+f.name]
 	}
-	return instead, listed
+	return replacement, listed
 }
 
 // fields returns the fields that a file can set, in their order: the exported ones without

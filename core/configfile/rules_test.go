@@ -52,8 +52,8 @@ func TestEnumerations_HaveEveryConstant(t *testing.T) {
 			if !isConstant(reflect.ValueOf(c)) || reflect.TypeOf(c) != enumeration {
 				t.Errorf("%v: %v is none of its constants", enumeration, c)
 			}
-			if again, ok := constant(enumeration, c.String()); !ok || again.Interface() != c {
-				t.Errorf("%v is read as %v", c, again)
+			if read, ok := constant(enumeration, c.String()); !ok || read.Interface() != c {
+				t.Errorf("%v is read as %v", c, read)
 			}
 			if next := reflect.ValueOf(len(constants)).Convert(enumeration); isConstant(next) || next.Interface().(interface{ String() string }).String() != enumeration.Name()+"("+string(rune('0'+len(constants)))+")" {
 				t.Errorf("%v has more than %d constants: %v", enumeration, i+1, next)

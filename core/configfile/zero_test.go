@@ -225,13 +225,13 @@ func TestConfig_RoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again core.Config
-	if err := configfile.Decode(text, &again); err != nil {
+	var read core.Config
+	if err := configfile.Decode(text, &read); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
 	c.Recoverability.Unrecoverable, c.Codec = listed, nil
-	if !reflect.DeepEqual(again, c) {
-		t.Errorf("got  %+v\nwant %+v", again, c)
+	if !reflect.DeepEqual(read, c) {
+		t.Errorf("got  %+v\nwant %+v", read, c)
 	}
 	t.Run("in a struct", func(t *testing.T) {
 		type file struct {

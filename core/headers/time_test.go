@@ -23,9 +23,9 @@ func TestFormatTime(t *testing.T) {
 			if got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
-			back, err := ParseTime(got)
-			if err != nil || !back.Equal(test.t.Truncate(time.Microsecond)) {
-				t.Errorf("is read as %v, %v", back, err)
+			parsed, err := ParseTime(got)
+			if err != nil || !parsed.Equal(test.t.Truncate(time.Microsecond)) {
+				t.Errorf("is read as %v, %v", parsed, err)
 			}
 		})
 	}
@@ -61,14 +61,14 @@ func FuzzParseTime(f *testing.F) {
 		if at.Location() != time.UTC {
 			t.Errorf("%q is read in %v", text, at.Location())
 		}
-		again, err := ParseTime(FormatTime(at))
-		if err != nil || !again.Equal(at) {
-			t.Errorf("%q is %v, then %v, %v", text, at, again, err)
+		parsed, err := ParseTime(FormatTime(at))
+		if err != nil || !parsed.Equal(at) {
+			t.Errorf("%q is %v, then %v, %v", text, at, parsed, err)
 		}
 	})
 }
 
-func TestFormatSpan_WritesWhatDotNetReads(t *testing.T) {
+func TestFormatSpan_IsReadByDotNet(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		time.Second:                              "00:00:01",
 		90 * time.Minute:                         "01:30:00",

@@ -148,7 +148,7 @@ type repeats struct {
 	lines   int
 	omitted int
 	since   time.Time  // of the first omitted line
-	until   time.Time  // of the newest
+	end     time.Time  // of the newest
 	err     slog.Value // of the newest
 }
 
@@ -174,7 +174,7 @@ func (n *counter) allows(c cause, to slog.Handler, level slog.Level, err slog.Va
 	if seen.omitted++; seen.omitted == 1 {
 		seen.since = at
 	}
-	seen.until, seen.err = at, err
+	seen.end, seen.err = at, err
 	if n.timer == nil {
 		n.timer = time.AfterFunc(n.windowEnd.Sub(at), n.flush)
 	}
@@ -201,7 +201,7 @@ func (n *counter) flush() {
 // write writes the line that counts the omitted ones. Its errors are lost, as those of all lines.
 func (s *repeats) write(c cause) {
 	r := slog.NewRecord(time.Now(), s.level, foldedText, 0)
-	r.AddAttrs(slog.Int("attempts", s.omitted), slog.Time("since", s.since), slog.Time("until", s.until))
+	r.AddAttrs(slog.Int("attempts", s.omitted), slog.Time("since", s.since), slog.Time("until", s.end))
 	if c.messageType != "" {
 		r.AddAttrs(slog.String("message_type", c.messageType))
 	}

@@ -79,7 +79,7 @@ func eachKeyOnce(t *testing.T, line []byte) map[string]any {
 		if err := d.Decode(&value); err != nil {
 			t.Fatal(err)
 		}
-		if _, twice := object[key.(string)]; twice {
+		if _, repeated := object[key.(string)]; repeated {
 			t.Errorf("%s is twice in %s", key, line)
 		}
 		object[key.(string)] = value

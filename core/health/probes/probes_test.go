@@ -215,7 +215,7 @@ func TestProbes_SendOnlyEndpoint(t *testing.T) {
 	})
 }
 
-func TestNew_RefusesWhatCannotBeMeant(t *testing.T) {
+func TestNew_RefusesInvalidConfigurations(t *testing.T) {
 	bubble(t, core.Config{}, untilCancelled, func(fx *fixture) {
 		for want, refused := range map[string]func() (*probes.Probes, error){
 			"no endpoint was given":  func() (*probes.Probes, error) { return probes.New[*core.Endpoint](probes.Config{}) },

@@ -31,7 +31,7 @@ func (t Type) Error() string { return "any error of the type " + t.Name }
 // Matches reports whether err is or wraps an error of the type.
 func (t Type) Matches(err error) bool {
 	for err != nil {
-		if of := reflect.TypeOf(err); t.Interface == nil && of.String() == t.Name || t.Interface != nil && of.Implements(t.Interface) {
+		if own := reflect.TypeOf(err); t.Interface == nil && own.String() == t.Name || t.Interface != nil && own.Implements(t.Interface) {
 			return true
 		}
 		if joined, ok := err.(interface{ Unwrap() []error }); ok {

@@ -57,14 +57,14 @@ func TestHandlerSends_DerivedIDs(t *testing.T) {
 		for _, message := range []string{"", "m1", "m11", "M1"} {
 			for _, endpoint := range []string{"", "billing", "billin", "billing/failed", "1"} {
 				for _, n := range []int{0, 1, 2, 11, 1 << 40, -1} {
-					id, of := Derived(message, endpoint, n), fmt.Sprintf("%q %q %d", message, endpoint, n)
+					id, key := Derived(message, endpoint, n), fmt.Sprintf("%q %q %d", message, endpoint, n)
 					if !uuid8.MatchString(id) {
 						t.Errorf("%q is no UUID of version 8", id)
 					}
 					if other, ok := seen[id]; ok {
-						t.Errorf("%s and %s have the same id", of, other)
+						t.Errorf("%s and %s have the same id", key, other)
 					}
-					seen[id] = of
+					seen[id] = key
 				}
 			}
 		}

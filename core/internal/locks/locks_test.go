@@ -19,21 +19,21 @@ type delivery struct {
 	takes time.Duration // a renewal
 	err   error         // of the renewal
 
-	mu      sync.Mutex
-	began   time.Time
-	until   time.Time
-	renewed []time.Duration // when each renewal began
+	mu          sync.Mutex
+	began       time.Time
+	lockedUntil time.Time
+	renewed     []time.Duration // when each renewal began
 }
 
 func newDelivery(lock time.Duration) *delivery {
 	now := time.Now()
-	return &delivery{lasts: lock, began: now, until: now.Add(lock)}
+	return &delivery{lasts: lock, began: now, lockedUntil: now.Add(lock)}
 }
 
 func (d *delivery) LockedUntil() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.until
+	return d.lockedUntil
 }
 
 func (d *delivery) Renew(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (d *delivery) Renew(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil && d.lasts > 0 {
-		d.until = time.Now().Add(d.lasts)
+		d.lockedUntil = time.Now().Add(d.lasts)
 	}
 	return d.err
 }

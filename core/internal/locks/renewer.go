@@ -54,11 +54,11 @@ func New(ctx context.Context, errLost error) *Renewer {
 
 // Watch begins to renew d, if it has a lock that expires. It returns nil otherwise.
 func (r *Renewer) Watch(d Delivery) *Context {
-	until := d.LockedUntil()
-	if until.IsZero() {
+	lockedUntil := d.LockedUntil()
+	if lockedUntil.IsZero() {
 		return nil
 	}
-	l := &Context{delivery: d, renewAt: halfway(until)}
+	l := &Context{delivery: d, renewAt: halfway(lockedUntil)}
 	r.mu.Lock()
 	r.locks.insertLocked(l)
 	sooner := r.nextCheck.IsZero() || l.renewAt.Before(r.nextCheck)
@@ -96,9 +96,9 @@ func (r *Renewer) Forget(l *Context) {
 }
 
 // halfway is when a lock that ends at the given time is renewed.
-func halfway(until time.Time) time.Time {
+func halfway(lockedUntil time.Time) time.Time {
 	now := time.Now()
-	return now.Add(until.Sub(now) / 2)
+	return now.Add(lockedUntil.Sub(now) / 2)
 }
 
 func (r *Renewer) wake() {
@@ -181,8 +181,8 @@ func (r *Renewer) takeDue() (due []*Context, next time.Time) {
 }
 
 func (r *Renewer) renew(l *Context) {
-	until := l.delivery.LockedUntil()
-	ctx, cancel := context.WithDeadline(r.ctx, until)
+	lockedUntil := l.delivery.LockedUntil()
+	ctx, cancel := context.WithDeadline(r.ctx, lockedUntil)
 	err := l.delivery.Renew(ctx)
 	cancel()
 
@@ -197,11 +197,11 @@ func (r *Renewer) renew(l *Context) {
 		if !l.renewAt.After(now) { // a lock that was renewed, but did not move: no reason to spin
 			l.renewAt = now.Add(minRenewalInterval)
 		}
-	case errors.Is(err, r.errLost), !now.Before(until):
+	case errors.Is(err, r.errLost), !now.Before(lockedUntil):
 		lost = true
 		l.removeLocked()
 	default: // try again while the lock still holds
-		l.renewAt = now.Add(max(until.Sub(now)/4, minRenewalInterval))
+		l.renewAt = now.Add(max(lockedUntil.Sub(now)/4, minRenewalInterval))
 	}
 	r.mu.Unlock()
 	if lost {

@@ -22,7 +22,7 @@ type Pauses struct {
 	active atomic.Bool // whether there is something to reset
 	mu     sync.Mutex
 	length time.Duration // of the newest pause that grows
-	until  time.Time     // when the newest pause ends
+	end    time.Time     // when the newest pause ends
 }
 
 // Begin lets the endpoint wait. A requested length of 0 is one that grows. It returns the
@@ -33,7 +33,7 @@ func (p *Pauses) Begin(requested time.Duration) (length time.Duration, begins bo
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active.Store(true)
-	begins = !now.Before(p.until)
+	begins = !now.Before(p.end)
 	if requested == 0 {
 		if begins {
 			p.length = min(2*p.length, maxPause)
@@ -41,11 +41,11 @@ func (p *Pauses) Begin(requested time.Duration) (length time.Duration, begins bo
 		p.length = max(p.length, minPause) // also after a pause with a length
 	}
 	if begins || requested > 0 {
-		if until := now.Add(cmp.Or(requested, p.length)); until.After(p.until) {
-			p.until = until
+		if end := now.Add(cmp.Or(requested, p.length)); end.After(p.end) {
+			p.end = end
 		}
 	}
-	length = p.until.Sub(now)
+	length = p.end.Sub(now)
 	p.Wait(length)
 	return length, begins
 }
@@ -59,5 +59,5 @@ func (p *Pauses) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.length = 0
-	p.active.Store(time.Now().Before(p.until))
+	p.active.Store(time.Now().Before(p.end))
 }

@@ -406,7 +406,7 @@ func (x *explorer) overtaken(l life, f fate) life {
 		n.unsureHookSends = true
 	case SendCommitted:
 		n.unsureCommitted = true
-	case Copy, Store, Again:
+	case Copy, Store, Resend:
 		n.unsureCopy = true
 	}
 	m := x.goOn(l.walk, f.class)
@@ -515,7 +515,7 @@ func (x *explorer) effect(l *life, w *Walk, f fate) {
 	switch s.Verb {
 	case Undo:
 		l.hookWork = false
-	case Copy, Store, Again, DeadLetter:
+	case Copy, Store, Resend, DeadLetter:
 		count(&l.copies)
 		l.unsureCopy = l.unsureCopy || unsure
 		if s.Atomic && w.Atomic && w.HookRan && !w.Dropped && !w.AheadSent {
@@ -684,7 +684,7 @@ func possibleFates(w *Walk, s Step) []fate {
 		return slices.Concat(succeeds, refusal, unclear)
 	case DeadLetter:
 		return slices.Concat(succeeds, refusals, unclear)
-	case TakeOver, Copy, Store, Again:
+	case TakeOver, Copy, Store, Resend:
 		all := slices.Concat(succeeds, refusals, unclear)
 		if w.Hook && w.Atomic && !w.Dropped {
 			all = append(all, fate{class: Companion})

@@ -66,7 +66,7 @@ func Failed(d Decision, f Facts, p Progress, buf []Step) []Step {
 		if f.Grouped {
 			l.add(Step{Verb: Postpone, Place: OwnQueue})
 		} else {
-			l.copies(Step{Verb: Again, Place: OwnQueue, Atomic: f.Atomic}, Full, Clean, Bare)
+			l.copies(Step{Verb: Resend, Place: OwnQueue, Atomic: f.Atomic}, Full, Clean, Bare)
 		}
 	case d.Action == Discard:
 		f.SendsFailed = false // they must leave
@@ -133,7 +133,7 @@ func (l *ladder) putBack(f Facts) {
 	case f.Grouped:
 		l.add(Step{Verb: Postpone, Place: OwnQueue, Optional: true})
 	default:
-		l.copies(Step{Verb: Again, Place: OwnQueue, Atomic: f.Atomic, Optional: true}, Full, Clean, Bare)
+		l.copies(Step{Verb: Resend, Place: OwnQueue, Atomic: f.Atomic, Optional: true}, Full, Clean, Bare)
 	}
 	l.add(Step{Verb: Release})
 }
@@ -196,9 +196,9 @@ func (l *ladder) beforeMove(d Decision, f Facts, p Progress) {
 			l.add(Step{Verb: Undo, Place: HookPlace})
 		}
 		l.add(Step{Verb: RunHook, Place: HookPlace})
-		again := f
-		again.SendsFailed = false // the message does not stand for them any more
-		l.committed(again, p, Step{Place: HookPlace})
+		unsent := f
+		unsent.SendsFailed = false // the message does not stand for them any more
+		l.committed(unsent, p, Step{Place: HookPlace})
 		l.add(Step{Verb: TakeOver, Place: HookPlace, Atomic: f.Atomic})
 	}
 	l.committed(f, p, Step{Optional: true})

@@ -209,7 +209,7 @@ func eachLadder(do func(d Decision, f Facts, p Progress, steps []Step)) {
 // TestFailed_Invariants checks every ladder of every decision with all facts and progress.
 func TestFailed_Invariants(t *testing.T) {
 	ends := [verbs]bool{Consume: true, Abandon: true, Release: true, Keep: true, Lose: true}
-	inForms := [verbs][]Form{Copy: {Full, Clean, Small, Sender, Bare}, Store: {Full, Clean, Small, Sender, Bare}, Again: {Full, Clean, Bare}, DeadLetter: {Full, Small, Bare}}
+	inForms := [verbs][]Form{Copy: {Full, Clean, Small, Sender, Bare}, Store: {Full, Clean, Small, Sender, Bare}, Resend: {Full, Clean, Bare}, DeadLetter: {Full, Small, Bare}}
 	rules := []struct {
 		name  string
 		holds func(d Decision, f Facts, p Progress, steps []Step) bool
@@ -220,7 +220,7 @@ func TestFailed_Invariants(t *testing.T) {
 		{"only the last step ends the delivery, and it does, or it is tried again or replaced by a second decision", func(d Decision, _ Facts, _ Progress, steps []Step) bool {
 			last := steps[len(steps)-1].Verb
 			return !slices.ContainsFunc(steps[:len(steps)-1], func(s Step) bool { return ends[s.Verb] }) &&
-				(ends[last] || d.Action == DelayedRetry && (last == Again || last == Postpone))
+				(ends[last] || d.Action == DelayedRetry && (last == Resend || last == Postpone))
 		}},
 		{"a message is not consumed without a copy, unless it is discarded and its committed messages are sent", func(d Decision, f Facts, p Progress, steps []Step) bool {
 			switch {
@@ -248,7 +248,7 @@ func TestFailed_Invariants(t *testing.T) {
 		}},
 		{"in atomic mode each copy consumes the message, in others only dead-lettering does", func(_ Decision, f Facts, _ Progress, steps []Step) bool {
 			return !slices.ContainsFunc(steps, func(s Step) bool {
-				copies := s.Verb == Copy || s.Verb == Store || s.Verb == Again || s.Verb == TakeOver
+				copies := s.Verb == Copy || s.Verb == Store || s.Verb == Resend || s.Verb == TakeOver
 				return s.Atomic != (s.Verb == DeadLetter || copies && f.Atomic)
 			})
 		}},

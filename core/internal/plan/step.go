@@ -30,8 +30,8 @@ const (
 	// destination.
 	Copy
 	Store
-	// Again sends a copy to the own queue, to be handled again.
-	Again
+	// Resend sends a copy to the own queue, to be handled again.
+	Resend
 	// Postpone gives the message back, to be available later.
 	Postpone
 	// Pause keeps it for a while, before an immediate retry.

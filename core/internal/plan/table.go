@@ -14,14 +14,14 @@ const (
 	Gone            // the broker delivers it again
 	LoseIt          // it ends here, and an operator is told
 
-	smaller   // the next form of the same copy; without one, instead
-	fewer     // the next form with fewer headers; without one, instead
-	elsewhere // the next place
-	instead   // the next destination; without one, elsewhere
-	rest      // the copy is out: only Consume is left
-	same      // the step once more, without HandleFailed's messages
-	giveBack  // undecided: the message is released
-	nexts     // their number
+	smaller         // the next form of the same copy; without one, nextDestination
+	fewer           // the next form with fewer headers; without one, nextDestination
+	elsewhere       // the next place
+	nextDestination // the next destination; without one, elsewhere
+	onlyConsume     // the copy is out: only Consume is left
+	same            // the step once more, without HandleFailed's messages
+	release         // undecided: the message is released
+	nexts           // their number
 )
 
 type row [Classes]Next
@@ -43,21 +43,21 @@ func (r row) except(cells row) row {
 }
 
 // copies is the row of a copy that must arrive somewhere.
-var copies = every(rest, instead, elsewhere).except(row{TooLarge: fewer, BadHeader: smaller, Companion: same})
+var copies = every(onlyConsume, nextDestination, elsewhere).except(row{TooLarge: fewer, BadHeader: smaller, Companion: same})
 
 // following is the table: (verb, class) -> next.
 var following = [verbs]row{
 	Undo:    every(Go, elsewhere, elsewhere),
-	RunHook: {OK: elsewhere, TakenOver: Go, HookFailed: elsewhere, Interrupted: giveBack, Lost: Gone},
+	RunHook: {OK: elsewhere, TakenOver: Go, HookFailed: elsewhere, Interrupted: release, Lost: Gone},
 	// Committed messages that are refused are sent again when the moved message is returned.
 	SendCommitted: every(Go, Redecide, Wait),
-	TakeOver:      every(rest, elsewhere, elsewhere),
+	TakeOver:      every(onlyConsume, elsewhere, elsewhere),
 	SendAhead:     every(Go, same, Wait),
-	EditCopy:      {OK: Go, HookFailed: Go, Interrupted: giveBack, Lost: Gone},
+	EditCopy:      {OK: Go, HookFailed: Go, Interrupted: release, Lost: Gone},
 	DeadLetter:    copies,
 	Copy:          copies,
 	Store:         copies,
-	Again:         every(rest, Wait, Wait).except(row{TooLarge: fewer, BadHeader: smaller, Unsupported: Redecide}),
+	Resend:        every(onlyConsume, Wait, Wait).except(row{TooLarge: fewer, BadHeader: smaller, Unsupported: Redecide}),
 	Postpone:      every(Done, Wait, Wait).except(row{Unsupported: Redecide}),
 	Pause:         {OK: Wait, Lost: Gone},
 	Consume:       every(Done, Wait, Wait),
@@ -78,7 +78,7 @@ func After(s Step, c Class) Next {
 		}
 	}
 	switch {
-	case c == OK && n == rest && s.Atomic:
+	case c == OK && n == onlyConsume && s.Atomic:
 		return Done
 	case c == OK, c == Lost, c == Settled:
 		return n
@@ -117,8 +117,8 @@ func to(steps []Step, at int, n Next) int {
 		if i >= 0 {
 			return i
 		}
-		return to(steps, at, instead)
-	case instead:
+		return to(steps, at, nextDestination)
+	case nextDestination:
 		if i := find(func(t Step) bool { return t.For != Here && t.For != s.For }); i >= 0 {
 			return i
 		}

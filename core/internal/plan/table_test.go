@@ -67,7 +67,7 @@ func TestAfter_Page(t *testing.T) {
 		step(DeadLetter, atomic), step(DeadLetter, func(s *Step) { atomic(s); patient(s) }),
 		step(Copy, nil), step(Copy, atomic), step(Copy, patient),
 		step(Store, nil), step(Store, atomic), step(Store, patient),
-		step(Again, nil), step(Again, atomic), step(Again, optional),
+		step(Resend, nil), step(Resend, atomic), step(Resend, optional),
 		step(Postpone, nil), step(Postpone, optional),
 		step(Pause, nil), step(Consume, nil), step(Abandon, nil), step(Release, nil), step(Keep, nil), step(Lose, nil),
 		step(SendAll, nil), step(Commit, atomic),

@@ -61,7 +61,7 @@ func (w *Walk) Went(c Class) Next {
 		return Go
 	}
 	switch n {
-	case Go, same, smaller, fewer, elsewhere, instead:
+	case Go, same, smaller, fewer, elsewhere, nextDestination:
 		next := to(w.steps, w.at, n)
 		for w.CommittedSent && next >= 0 && next < len(w.steps) && w.steps[next].Verb == SendCommitted {
 			next++ // they left before the take-over that failed
@@ -72,11 +72,11 @@ func (w *Walk) Went(c Class) Next {
 		w.leave(s, w.steps[next])
 		w.at = next
 		return Go
-	case rest:
+	case onlyConsume:
 		w.OnlyConsume = true
 		w.Plan(w.Ending)
 		return Go
-	case giveBack:
+	case release:
 		w.GivenBack = true
 		w.Plan(w.Ending)
 		return Go

@@ -29,19 +29,19 @@ func messages(first, n int) (all []*message) {
 // fakeSource is a receiver with a stock of messages. It returns no more than its MaxInFlight,
 // until messages are handled or released.
 type fakeSource struct {
-	most int // of one Receive; 0: no limit
+	max int // of one Receive; 0: no limit
 
-	mu        sync.Mutex
-	stock     []*message
-	fetched   []*message // prefetched by the receiver: they are returned at any MaxInFlight
-	out       int        // returned, and neither handled nor released
-	limit     int
-	limits    []int // all that it was told
-	waiting   int   // calls of Receive that wait
-	mostAsked int   // the largest dst
-	changed   chan struct{}
-	answer    func(dst []*message) (int, error) // if not nil, Receive calls it
-	asked     int                               // calls of answer
+	mu           sync.Mutex
+	stock        []*message
+	fetched      []*message // prefetched by the receiver: they are returned at any MaxInFlight
+	out          int        // returned, and neither handled nor released
+	limit        int
+	limits       []int // all that it was told
+	waiting      int   // calls of Receive that wait
+	maxRequested int   // the largest dst
+	changed      chan struct{}
+	answer       func(dst []*message) (int, error) // if not nil, Receive calls it
+	asked        int                               // calls of answer
 }
 
 func (s *fakeSource) change(f func()) {
@@ -59,7 +59,7 @@ func (s *fakeSource) SetMaxInFlight(n int) {
 func (s *fakeSource) Receive(ctx context.Context, dst []*message) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mostAsked = max(s.mostAsked, len(dst))
+	s.maxRequested = max(s.maxRequested, len(dst))
 	if s.answer != nil {
 		s.asked++
 		return s.answer(dst)
@@ -71,8 +71,8 @@ func (s *fakeSource) Receive(ctx context.Context, dst []*message) (int, error) {
 			return n, nil
 		}
 		n := min(len(dst), len(s.stock), max(s.limit-s.out, 0))
-		if s.most > 0 {
-			n = min(n, s.most)
+		if s.max > 0 {
+			n = min(n, s.max)
 		}
 		if n > 0 {
 			copy(dst, s.stock[:n])
@@ -120,7 +120,7 @@ type harness struct {
 	slow      []int
 	isolating []bool
 	running   int
-	most      int // the largest running
+	max       int // the largest running
 }
 
 // endWait ends the wait for a reason, as SetRateLimited does.
@@ -134,7 +134,7 @@ func (h *harness) endWait(reason WaitReason) {
 // newHarness returns a pump without slots. The test must run in a bubble of synctest.
 func newHarness(t *testing.T, rules Rules, stock ...*message) *harness {
 	t.Helper()
-	h := &harness{t: t, source: &fakeSource{stock: stock, most: rules.MaxBatch, changed: make(chan struct{})}}
+	h := &harness{t: t, source: &fakeSource{stock: stock, max: rules.MaxBatch, changed: make(chan struct{})}}
 	ctx, cancel := context.WithCancel(t.Context())
 	h.stop = cancel
 	h.Pump = New(ctx, h.source, rules, Calls[*message, attempt]{
@@ -167,7 +167,7 @@ func (h *harness) handle(w *Worker[*message, attempt], item Item[*message]) {
 	h.note(func() {
 		h.started = append(h.started, m.number)
 		h.running++
-		h.most = max(h.most, h.running)
+		h.max = max(h.max, h.running)
 	})
 	if h.handler != nil {
 		h.handler(w, m)
@@ -204,10 +204,10 @@ func (h *harness) copy(numbers *[]int) []int {
 }
 
 // want compares the numbers of messages in any order.
-func (h *harness) want(what string, numbers *[]int, want ...int) {
+func (h *harness) want(subject string, numbers *[]int, want ...int) {
 	h.t.Helper()
 	if got := h.copy(numbers); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) {
-		h.t.Errorf("%s are %v, want %v", what, got, want)
+		h.t.Errorf("%s are %v, want %v", subject, got, want)
 	}
 }
 

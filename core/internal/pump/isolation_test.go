@@ -44,7 +44,7 @@ func TestSuspects_AreAttemptedAloneAndTheRarestFirst(t *testing.T) {
 		if !slices.Equal(h.isolating, []bool{true, false}) {
 			t.Errorf("isolation was reported as %v", h.isolating)
 		}
-		if h.most < 2 {
+		if h.max < 2 {
 			t.Error("messages were attempted one at a time to the end")
 		}
 	})
@@ -93,7 +93,7 @@ func TestSuspects_NothingWaitsForALongHandlerForEver(t *testing.T) {
 	})
 }
 
-func TestSuspects_WaitingOnesAreGivenBackAtTheEnd(t *testing.T) {
+func TestSuspects_WaitingOnesAreReleasedAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, Rules{Isolates: true, CountsReleases: true, Prefetches: true}, slices.Concat(messages(0, 1), suspects(10, 3, 3, 3))...)
 		h.handler = func(_ *Worker[*message, attempt], m *message) { time.Sleep(time.Minute) }

@@ -28,8 +28,8 @@ func TestSetLimit_NoMoreMessagesAreHandledAtATime(t *testing.T) {
 		pass(time.Minute)
 		h.want("handled", &h.handled, numbers(0, 30)...)
 		h.end()
-		if h.most > 7 {
-			t.Errorf("%d messages were handled at a time", h.most)
+		if h.max > 7 {
+			t.Errorf("%d messages were handled at a time", h.max)
 		}
 	})
 }
@@ -78,8 +78,8 @@ func TestSetRateLimited_OneMessageAtATime(t *testing.T) {
 		h.SetRateLimited(true)
 		h.SetLimit(4)
 		pass(3500 * time.Millisecond)
-		if h.most != 1 || h.source.newest() != 1 {
-			t.Errorf("%d messages were handled at a time, and the receiver may hold %d", h.most, h.source.newest())
+		if h.max != 1 || h.source.newest() != 1 {
+			t.Errorf("%d messages were handled at a time, and the receiver may hold %d", h.max, h.source.newest())
 		}
 		h.SetRateLimited(false)
 		if synctest.Wait(); h.InFlight() != 4 {
@@ -93,7 +93,7 @@ func TestSetRateLimited_OneMessageAtATime(t *testing.T) {
 
 // Quick handlers leave their slots before more messages could come: as many are fetched
 // ahead as they handle until then. When they become slow, the rest is given back.
-func TestPrefetch_IsGivenBackWhenAllSlotsHang(t *testing.T) {
+func TestPrefetch_IsReleasedWhenAllSlotsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, Rules{Prefetches: true}, messages(0, 3000)...)
 		hang := make(chan struct{})
@@ -136,8 +136,8 @@ func TestPrefetch_IsLimitedInBytes(t *testing.T) {
 		h.SetLimit(1)
 		pass(time.Second)
 		h.end()
-		if h.source.mostAsked > 12 {
-			t.Errorf("%d messages were asked for at a time, and 10 may wait", h.source.mostAsked)
+		if h.source.maxRequested > 12 {
+			t.Errorf("%d messages were asked for at a time, and 10 may wait", h.source.maxRequested)
 		}
 	})
 }

@@ -49,9 +49,9 @@ func (p *Pump[D, A]) WaitsUntil(reason WaitReason) time.Time {
 
 // lastWaitLocked returns when the last wait ends.
 func (p *Pump[D, A]) lastWaitLocked() (last time.Time) {
-	for _, until := range p.waitEnds {
-		if until.After(last) {
-			last = until
+	for _, end := range p.waitEnds {
+		if end.After(last) {
+			last = end
 		}
 	}
 	return last

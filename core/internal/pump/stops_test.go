@@ -64,22 +64,22 @@ func TestWaitFor_LastsUntilTheLastOfItsReasons(t *testing.T) {
 		h.WaitFor(WaitRateLimited, time.Hour)
 		h.WaitFor(WaitPutBack, 3*time.Second) // instead of the first
 		h.SetLimit(1)
-		if until := h.WaitsUntil(WaitPutBack); !until.Equal(began.Add(3 * time.Second)) {
-			t.Errorf("the wait ends after %v", until.Sub(began))
+		if end := h.WaitsUntil(WaitPutBack); !end.Equal(began.Add(3 * time.Second)) {
+			t.Errorf("the wait ends after %v", end.Sub(began))
 		}
 		pass(2 * time.Second)
 		h.endWait(WaitRateLimited)
 		h.want("started after two seconds", &h.started)
 		pass(time.Second)
 		h.want("started after three seconds", &h.started, 0)
-		if until := h.WaitsUntil(WaitPutBack); !until.IsZero() {
-			t.Errorf("a wait that has ended ends at %v", until)
+		if end := h.WaitsUntil(WaitPutBack); !end.IsZero() {
+			t.Errorf("a wait that has ended ends at %v", end)
 		}
 		h.end()
 	})
 }
 
-func TestStop_HandlersEndAndTheRestIsGivenBack(t *testing.T) {
+func TestStop_HandlersEndAndOtherMessagesAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, Rules{Prefetches: true}, messages(0, 1000)...)
 		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(10 * time.Millisecond) }

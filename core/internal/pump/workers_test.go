@@ -38,8 +38,8 @@ func TestWorkers_GrowWhileSettlementsTakeLong(t *testing.T) {
 			t.Errorf("there are %d workers after the end", n)
 		}
 		h.want("handled", &h.handled, numbers(0, 500)...)
-		if h.most > 2 {
-			t.Errorf("%d handlers ran at a time", h.most)
+		if h.max > 2 {
+			t.Errorf("%d handlers ran at a time", h.max)
 		}
 	})
 }
@@ -90,8 +90,8 @@ func TestFetchPerWorker_EachFetchesItsOwn(t *testing.T) {
 		h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(time.Second) }
 		h.SetLimit(5)
 		synctest.Wait()
-		if h.InFlight() != 2 || h.source.waiting != 3 || h.source.mostAsked != 1 {
-			t.Errorf("%d are being handled, %d fetches wait, for %d messages each; want 2, 3 and 1", h.InFlight(), h.source.waiting, h.source.mostAsked)
+		if h.InFlight() != 2 || h.source.waiting != 3 || h.source.maxRequested != 1 {
+			t.Errorf("%d are being handled, %d fetches wait, for %d messages each; want 2, 3 and 1", h.InFlight(), h.source.waiting, h.source.maxRequested)
 		}
 		h.end()
 	})
@@ -99,9 +99,9 @@ func TestFetchPerWorker_EachFetchesItsOwn(t *testing.T) {
 
 // One fetch at a time is enough, unless it brings few messages and could have brought more.
 func TestFetch_SideBySideOnlyWhereBatchesAreSmall(t *testing.T) {
-	for _, c := range []struct{ most, want int }{{0, 1}, {10, 2}} {
+	for _, c := range []struct{ max, want int }{{0, 1}, {10, 2}} {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHarness(t, Rules{MaxBatch: c.most}, messages(0, 30)...)
+			h := newHarness(t, Rules{MaxBatch: c.max}, messages(0, 30)...)
 			h.handler = func(*Worker[*message, attempt], *message) { time.Sleep(100 * time.Millisecond) }
 			h.SetLimit(50)
 			synctest.Wait()
@@ -109,7 +109,7 @@ func TestFetch_SideBySideOnlyWhereBatchesAreSmall(t *testing.T) {
 				t.Errorf("%d messages are being handled, want all", h.InFlight())
 			}
 			if h.source.waiting > c.want {
-				t.Errorf("with batches of %d, %d fetches wait, want %d at most", c.most, h.source.waiting, c.want)
+				t.Errorf("with batches of %d, %d fetches wait, want %d at most", c.max, h.source.waiting, c.want)
 			}
 			h.end()
 		})

@@ -27,7 +27,7 @@ func client(t *testing.T, api http.HandlerFunc) *Client {
 }
 
 // A node that fails for a moment, or that does not know the queue yet, is asked again.
-func TestQueue_AsksAgain(t *testing.T) {
+func TestQueue_RepeatsFailedRequests(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
 	c := client(t, func(w http.ResponseWriter, r *http.Request) {
