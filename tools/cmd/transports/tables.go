@@ -59,12 +59,9 @@ func abilities(all []*conformance.Report) string {
 		{"time to be received", claim(func(c core.Capabilities) bool { return c.TimeToBeReceived })},
 		{"groups of messages in order", claim(func(c core.Capabilities) bool { return c.GroupOrder })},
 		{"dead-letter queue of the broker's own", claim(func(c core.Capabilities) bool { return c.DeadLetter })},
-		{"a part of an attempt can be undone alone (savepoints)", func(r *conformance.Report) string {
-			if !r.Capabilities.Supports(core.TransactionSendsAtomicWithReceive) {
-				return "no transaction"
-			}
-			return claim(func(c core.Capabilities) bool { return c.Savepoints })(r)
-		}},
+		{"a part of an attempt can be undone alone (savepoints)", ofTransaction(func(c core.Capabilities) bool { return c.Savepoints })},
+		{"messages are leased, and fetched before a handler is free", claim(func(c core.Capabilities) bool { return c.Prefetch })},
+		{"the same in SendsAtomicWithReceive", ofTransaction(func(c core.Capabilities) bool { return c.AtomicLeases })},
 		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
 		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.MayDuplicate })},
 		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsReleases })},
@@ -102,15 +99,18 @@ func limits(all []*conformance.Report) string {
 				return "none"
 			}
 		}},
+		{"longest lock of a delivery, renewals included", func(r *conformance.Report) string { return longest(r.Capabilities.MaxLockTime) }},
+		{"longest name of a queue", func(r *conformance.Report) string { return number(r.Capabilities.MaxQueueName) }},
+		{"longest name of a topic", func(r *conformance.Report) string {
+			if !r.Capabilities.PublishSubscribe {
+				return "no topics"
+			}
+			return number(r.Capabilities.MaxTopicName)
+		}},
 		{"largest message, headers included", func(r *conformance.Report) string { return size(r.Capabilities.MaxMessageBytes) }},
 		{"all headers together", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderBytes) }},
 		{"a header's key", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderKeyBytes) }},
-		{"most messages in one receive", func(r *conformance.Report) string {
-			if r.Capabilities.MaxReceiveBatch == 0 {
-				return "no limit"
-			}
-			return fmt.Sprint(r.Capabilities.MaxReceiveBatch)
-		}},
+		{"most messages in one receive", func(r *conformance.Report) string { return number(r.Capabilities.MaxReceiveBatch) }},
 	})
 }
 
@@ -169,6 +169,16 @@ func claim(has func(core.Capabilities) bool) func(r *conformance.Report) string 
 	}
 }
 
+// ofTransaction is claim for an ability in SendsAtomicWithReceive.
+func ofTransaction(has func(core.Capabilities) bool) func(r *conformance.Report) string {
+	return func(r *conformance.Report) string {
+		if !r.Capabilities.Supports(core.TransactionSendsAtomicWithReceive) {
+			return "no transaction"
+		}
+		return claim(has)(r)
+	}
+}
+
 const (
 	day  = 24 * time.Hour
 	year = 8766 * time.Hour // 365.25 days
@@ -202,6 +212,13 @@ func duration(d time.Duration, zero string) string {
 		}
 	}
 	return text
+}
+
+func number(n int) string {
+	if n == 0 {
+		return "no limit"
+	}
+	return fmt.Sprint(n)
 }
 
 func size(bytes int) string {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +127,33 @@ func TestTables_AreWrittenAndThenAgree(t *testing.T) {
 	}
 	if strings.Contains(string(text), "old") {
 		t.Error("the old table is still there")
+	}
+}
+
+func TestTables_HaveEveryCapability(t *testing.T) {
+	r := report("a")
+	r.Capabilities.Transactions = append(r.Capabilities.Transactions, core.TransactionSendsAtomicWithReceive)
+	caps := reflect.ValueOf(&r.Capabilities).Elem()
+	set := func(field reflect.StructField, on bool) {
+		switch value := caps.FieldByIndex(field.Index); value.Interface().(type) {
+		case bool:
+			value.SetBool(on)
+		case time.Duration, int:
+			value.SetInt(map[bool]int64{false: 7, true: int64(5 * time.Hour)}[on])
+		}
+	}
+	fields := slices.DeleteFunc(reflect.VisibleFields(caps.Type()), func(f reflect.StructField) bool { return f.Anonymous || f.Name == "Transactions" })
+	for _, field := range fields {
+		set(field, true)
+	}
+	all := []*conformance.Report{r}
+	before := abilities(all) + limits(all)
+	for _, field := range fields {
+		set(field, false)
+		if abilities(all)+limits(all) == before {
+			t.Errorf("no row of the tables shows Capabilities.%s", field.Name)
+		}
+		set(field, true)
 	}
 }
 
