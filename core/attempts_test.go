@@ -298,9 +298,9 @@ func TestMaxDeliveries_MessageThatNoHandlerSaw(t *testing.T) {
 		if err := run.stop(); err != nil {
 			fx.Error(err)
 		}
-		again := order("m3")
-		again.Headers.Set(headers.Deliveries, "4")
-		fx.send(again)
+		repeated := order("m3")
+		repeated.Headers.Set(headers.Deliveries, "4")
+		fx.send(repeated)
 		deliver(3)
 		fx.run(ep)
 		fx.wantDepth("orders", 0)

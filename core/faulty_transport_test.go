@@ -209,8 +209,8 @@ func (d *faultyDelivery) settle(operation string, settle func() error) error {
 
 func (d *faultyDelivery) LockedUntil() time.Time {
 	if locked := d.broker.currentFaults().lockedUntil; locked != nil {
-		if until := locked(&d.in); !until.IsZero() {
-			return until
+		if lockedUntil := locked(&d.in); !lockedUntil.IsZero() {
+			return lockedUntil
 		}
 	}
 	return d.Delivery.LockedUntil()
@@ -237,10 +237,10 @@ func (f *faultyTransport) renewals() int {
 type transactionKey struct{}
 
 // doWork does something in the native transaction, if ctx carries one.
-func doWork(ctx context.Context, what string) {
+func doWork(ctx context.Context, work string) {
 	if d, ok := ctx.Value(transactionKey{}).(*faultyDelivery); ok {
 		d.mu.Lock()
-		d.work = append(d.work, what)
+		d.work = append(d.work, work)
 		d.mu.Unlock()
 	}
 }

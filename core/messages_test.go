@@ -82,9 +82,9 @@ func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 		}
 		fx.run(saga)
 		fx.run(server)
-		const id, of = "0b5d7a3e-4a5b-4c0e-9d3c-b50a00ee32fa", "Shop.OrderSaga, Shop, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
+		const id, sagaType = "0b5d7a3e-4a5b-4c0e-9d3c-b50a00ee32fa", "Shop.OrderSaga, Shop, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null"
 		if err := saga.Send(fx.Context(), "server", pingType.Of(ping{}).With(core.SendOptions{Headers: map[string]string{
-			"NServiceBus.OriginatingSagaId": id, "NServiceBus.OriginatingSagaType": of,
+			"NServiceBus.OriginatingSagaId": id, "NServiceBus.OriginatingSagaType": sagaType,
 		}})); err != nil {
 			fx.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 		fx.wantDepth("saga", 0)
 		mu.Lock()
 		defer mu.Unlock()
-		for name, want := range map[string][2]string{"pong": {id, of}, "note": {}} {
+		for name, want := range map[string][2]string{"pong": {id, sagaType}, "note": {}} {
 			equal(fx, name, [2]string{headers[name].Get("NServiceBus.SagaId"), headers[name].Get("NServiceBus.SagaType")}, want)
 		}
 		if _, has := headers["note"].Lookup("NServiceBus.SagaId"); has {

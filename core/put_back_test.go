@@ -266,8 +266,8 @@ func TestPutBack_BesideRateLimiting(t *testing.T) {
 			fx.advance(2 * time.Second)
 			got := seen.all()
 			slices.Sort(got)
-			again := 20*time.Second + failsAfter
-			equal(fx, "attempts", strings.Join(got, ","), fmt.Sprintf("bad at 0s,bad at %v,slow at 0s,slow at %v", again, again))
+			nextFailure := 20*time.Second + failsAfter
+			equal(fx, "attempts", strings.Join(got, ","), fmt.Sprintf("bad at 0s,bad at %v,slow at 0s,slow at %v", nextFailure, nextFailure))
 		})
 	}
 }

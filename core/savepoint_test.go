@@ -51,7 +51,7 @@ func TestSavepoint_RollbackUndoesAPart(t *testing.T) {
 
 func TestSavepoint_OfMiddleware(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
-		again := func(next core.HandlerFunc) core.HandlerFunc {
+		retry := func(next core.HandlerFunc) core.HandlerFunc {
 			return func(ctx context.Context, m *core.Message) error {
 				fx.noError(next(ctx, m))
 				savepoint, err := m.Savepoint(ctx)
@@ -63,7 +63,7 @@ func TestSavepoint_OfMiddleware(t *testing.T) {
 			}
 		}
 		run := 0
-		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ctx context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(retry)}}, func(ctx context.Context, m *core.Message) error {
 			run++
 			name := []string{"", "first", "second"}[run]
 			doWork(ctx, name)

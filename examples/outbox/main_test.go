@@ -103,8 +103,8 @@ func TestStory(t *testing.T) {
 	if err := run(t.Context(), &out, options{database: database, logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	again := strings.NewReplacer("order 5", "order 1", "order 6", "order 2", "order 7", "order 3", "order 8", "order 4").Replace(out.String())
-	if again != wantStory {
+	secondRun := strings.NewReplacer("order 5", "order 1", "order 6", "order 2", "order 7", "order 3", "order 8", "order 4").Replace(out.String())
+	if secondRun != wantStory {
 		t.Errorf("the second time the story is:\n%s", &out)
 	}
 }

@@ -119,16 +119,16 @@ func TestLikeRabbitMQ_RefusesAsRabbitMQ(t *testing.T) {
 			}
 			peekLock(t, transport, "q")
 			for _, c := range []struct {
-				most, more core.Outgoing
-				refusal    error
+				largest, more core.Outgoing
+				refusal       error
 			}{
 				{core.Outgoing{Delay: longest}, core.Outgoing{Delay: longest + 1}, errors.ErrUnsupported},
 				{core.Outgoing{Body: make([]byte, message)}, core.Outgoing{Body: make([]byte, message+1)}, core.ErrTooLarge},
 				{core.Outgoing{Headers: header(1, headers-1)}, core.Outgoing{Headers: header(1, headers)}, core.ErrTooLarge},
 				{core.Outgoing{Headers: header(key, 1)}, core.Outgoing{Headers: header(key+1, 1)}, core.ErrTooLarge},
 			} {
-				c.most.Queue, c.more.Queue, c.most.ID, c.more.ID = "q", "q", "1", "1"
-				send(t, transport, c.most)
+				c.largest.Queue, c.more.Queue, c.largest.ID, c.more.ID = "q", "q", "1", "1"
+				send(t, transport, c.largest)
 				failWith(t, transport.Send(t.Context(), c.more), c.refusal)
 			}
 		})

@@ -158,19 +158,19 @@ func (s *site) policy(t testing.TB, kind, name, pattern string, priority int, de
 // catalogue is all that there is in the virtual host, a line each.
 func (s *site) catalogue(t testing.TB) (lines []string) {
 	t.Helper()
-	of := map[string][]string{
+	byName := map[string][]string{
 		"queues":    {"name", "type", "durable", "auto_delete", "exclusive", "arguments"},
 		"exchanges": {"name", "type", "durable", "auto_delete", "internal", "arguments"},
 		"bindings":  {"source", "destination", "destination_type", "routing_key", "arguments"},
 	}
-	for _, kind := range slices.Sorted(maps.Keys(of)) {
+	for _, kind := range slices.Sorted(maps.Keys(byName)) {
 		var list []map[string]any
 		if err := json.Unmarshal([]byte(s.manage(t, "GET", "/api/"+kind+"/"+s.vhost, nil)), &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, one := range list {
 			line := kind
-			for _, key := range of[kind] {
+			for _, key := range byName[kind] {
 				line += fmt.Sprintf(" %s=%v", key, one[key])
 			}
 			lines = append(lines, line)

@@ -49,7 +49,7 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueBlockNoOther(t *testing.T) {
 			_, err := s.channel(t).QueueDelete(queue, false, false, false)
 			return err
 		}
-		for name, of := range map[string]struct {
+		for name, test := range map[string]struct {
 			made func(queue string)
 			gone func(queue string) error
 		}{
@@ -63,9 +63,9 @@ func TestUndelivered_DelayedMessagesOfADeletedQueueBlockNoOther(t *testing.T) {
 				const messages, others = 40, 10
 				gone, kept := "gone "+name, "kept "+name
 				transport := s.provisioned(t, rabbitmq.Config{}, kept)
-				of.made(gone)
+				test.made(gone)
 				sendDelayed(t, transport, gone, messages)
-				if err := of.gone(gone); err != nil {
+				if err := test.gone(gone); err != nil {
 					t.Fatal(err)
 				}
 				sendDelayed(t, transport, kept, others)

@@ -65,7 +65,7 @@ func handlerTransaction(ctx context.Context) (any, error) {
 // boundContext is a context with a message's transaction.
 type boundContext struct {
 	context.Context
-	of lender
+	lender lender
 }
 
 // lender is a message whose handler gets its transaction.
@@ -81,7 +81,7 @@ type messageKey struct{}
 // Value implements context.Context.
 func (c *boundContext) Value(key any) any {
 	if key == (messageKey{}) {
-		return c.of
+		return c.lender
 	}
 	return c.Context.Value(key)
 }

@@ -141,11 +141,11 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 	victim.ends = true
 	complete := func(ctx context.Context, d core.Delivery) error { return d.CompleteWith(ctx, billed) }
 	for name, c := range map[string]struct {
-		text  string
-		reply reply
-		ended bool     // the transaction, and somebody else has the message
-		want  []string // what the server gets
-		again []string // and of the replacement afterwards
+		text        string
+		reply       reply
+		ended       bool     // the transaction, and somebody else has the message
+		want        []string // what the server gets
+		replacement []string // and of the replacement afterwards
 	}{
 		"because another transaction is under way": {(microsoft.Dialect{}).Intact().SQL, failsWith(microsoft.NumberEnded, 16), true,
 			[]string{"intact", rollsBack}, nil},
@@ -181,7 +181,7 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 			if c.ended && !errors.Is(err, core.ErrLockLost) || !c.ended && err != nil {
 				t.Errorf("ReplaceWith returned %v", err)
 			}
-			wantSteps(t, s, c.again...)
+			wantSteps(t, s, c.replacement...)
 		})
 	}
 }

@@ -74,10 +74,10 @@ func TestMSSQL_LongDelay(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"ours", "reprise_delayed"} {
-		soon := d.number(t, `select count(*) from `+d.table(name)+` where Due between dateadd(hour, 1, sysutcdatetime()) and dateadd(hour, 25, sysutcdatetime())`)
-		later := d.number(t, `select count(*) from `+d.table(name)+` where Due > dateadd(year, 99, sysutcdatetime())`)
-		if soon != 2 || later != 4 {
-			t.Errorf("%s: %d are due in a day and %d in a century or more, want 2 and 4", name, soon, later)
+		withinADay := d.number(t, `select count(*) from `+d.table(name)+` where Due between dateadd(hour, 1, sysutcdatetime()) and dateadd(hour, 25, sysutcdatetime())`)
+		unbounded := d.number(t, `select count(*) from `+d.table(name)+` where Due > dateadd(year, 99, sysutcdatetime())`)
+		if withinADay != 2 || unbounded != 4 {
+			t.Errorf("%s: %d are due in a day and %d in a century or more, want 2 and 4", name, withinADay, unbounded)
 		}
 	}
 }

@@ -79,10 +79,10 @@ func TestNServiceBus_LongDelay(t *testing.T) {
 		}
 	}
 	for _, table := range []string{db.table("ours"), db.table("reprise_delayed")} {
-		soon := db.column(t, `select due::text from `+table+` where due between now() + interval '1 hour' and now() + interval '25 hours'`)
-		later := db.column(t, `select due::text from `+table+` where due > now() + interval '99 years'`)
-		if len(soon) != 2 || len(later) != 4 {
-			t.Errorf("%s: due in a day %q, in a century or more %q", table, soon, later)
+		withinADay := db.column(t, `select due::text from `+table+` where due between now() + interval '1 hour' and now() + interval '25 hours'`)
+		unbounded := db.column(t, `select due::text from `+table+` where due > now() + interval '99 years'`)
+		if len(withinADay) != 2 || len(unbounded) != 4 {
+			t.Errorf("%s: due in a day %q, in a century or more %q", table, withinADay, unbounded)
 		}
 	}
 }

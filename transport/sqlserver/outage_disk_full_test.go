@@ -94,7 +94,7 @@ func TestOutage_DiskFullUnderLoad(t *testing.T) {
 				e := newBusiness(t, brokerOn(t, server), mode)
 				e.transport.Lease = 3 * time.Second // a settlement is tried until it ends
 				e.disk(c.table, c.operations)
-				goOn := e.some()
+				goOn := e.handleFirst()
 				e.order(messages)
 				e.run()
 				await(t, "messages are handled", func() bool { return e.written() >= 10 })

@@ -20,9 +20,9 @@ func settings(t *testing.T, s *postgres.Server, text string) {
 	}
 }
 
-// some lets the endpoint handle some messages, and no more until goOn. Tests wait for ten:
+// handleFirst lets the endpoint handle some messages, and no more until goOn. Tests wait for ten:
 // on a busy machine a few of them can lose their lease.
-func (e *business) some() (goOn func()) {
+func (e *business) handleFirst() (goOn func()) {
 	var handled atomic.Int64
 	gate := make(chan struct{})
 	e.handle = func(ctx context.Context, m *core.Message, body []byte) error {
@@ -87,7 +87,7 @@ func TestOutage_ServerIsReadOnly(t *testing.T) {
 	for _, mode := range bothModes {
 		e := newBusiness(t, brokerOn(t, s), mode)
 		e.order(messages)
-		goOn = append(goOn, e.some())
+		goOn = append(goOn, e.handleFirst())
 		e.run()
 		all = append(all, e)
 	}
@@ -140,7 +140,7 @@ func TestOutage_StandbyTakesOver(t *testing.T) {
 		e.app = poolOf(t, withOptions(t, u.String(), "target_session_attrs", "read-write"))
 		e.transport.Lease = outageLease
 		e.order(messages)
-		goOn = append(goOn, e.some())
+		goOn = append(goOn, e.handleFirst())
 		e.run()
 		all = append(all, e)
 	}

@@ -48,7 +48,7 @@ func TestPool_ApplicationTakesAllConnections(t *testing.T) {
 			pool := limitedPool(t, e.broker.url, 6)
 			e.transport.URL, e.transport.Pool = "", pool
 			transport := open(t, e.transport)
-			goOn := e.some()
+			goOn := e.handleFirst()
 			e.order(messages)
 			e.runOn(transport)
 			await(t, "messages are handled", func() bool { return e.written() >= 10 })
@@ -89,7 +89,7 @@ func TestPool_ServerHasTooManyConnections(t *testing.T) {
 				e.transport.URL, e.transport.Pool = "", tracedPool(t, e.broker.url+"&pool_max_conns=20", refused)
 				e.transport.Lease = 5 * time.Second // claims break off as their sessions end
 				e.config.Concurrency = 8
-				goOn := e.some()
+				goOn := e.handleFirst()
 				e.order(messages)
 				e.runOn(open(t, e.transport))
 				await(t, "messages are handled", func() bool { return e.written() >= 10 })

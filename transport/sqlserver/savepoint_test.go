@@ -108,10 +108,10 @@ func TestSavepoint_Handles(t *testing.T) {
 				t.Error("a transaction that was got after the savepoint can be used after the rollback")
 			}
 			must(insert(outer, "between"))
-			again, err := c.lend(ctx)
+			second, err := c.lend(ctx)
 			must(err)
-			must(insert(again, "after"))
-			if err := again(`select 1 / 0`); err == nil {
+			must(insert(second, "after"))
+			if err := second(`select 1 / 0`); err == nil {
 				t.Fatal("1 / 0 is no error")
 			}
 			must(rollback(ctx))

@@ -148,11 +148,11 @@ func (t *caseT) drainConcurrently(want []string, brief [][]time.Duration, receiv
 			return c.check(t)
 		case <-time.After(t.timeout()):
 		}
-		still, list := c.state()
-		if still == missing {
-			t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", still, len(want), t.timeout(), list)
+		left, list := c.state()
+		if left == missing {
+			t.stop(everyMessageArrives, "%d of %d are missing after %v without any: %s", left, len(want), t.timeout(), list)
 		}
-		missing = still
+		missing = left
 	}
 }
 

@@ -179,7 +179,7 @@ type connection struct {
 	gone    bool
 	silent  [2]bool               // no more requests, answers arrive
 	held    map[core.Delivery]int // sound ones, not settled, in their order
-	ever    int                   // how many there were
+	total   int                   // how many there were
 }
 
 // drop ends the connection. Its messages in flight go back, and count as delivered.
@@ -326,8 +326,8 @@ func (c *connection) subscribe(_ *brokenTransport, _ string, _ []string, next fu
 func (c *connection) deliver(r *brokenReceiver, d core.Delivery) core.Delivery {
 	if r.cfg.Mode != core.TransactionNone {
 		c.mu.Lock()
-		c.ever++
-		c.held[d] = c.ever
+		c.total++
+		c.held[d] = c.total
 		c.mu.Unlock()
 	}
 	return d

@@ -218,8 +218,8 @@ func traced(next core.HandlerFunc) core.HandlerFunc {
 type tenantKey struct{}
 
 // snippet: again
-// again is a middleware: it runs the handlers up to three times in one attempt.
-func again(next core.HandlerFunc) core.HandlerFunc {
+// repeat is a middleware: it runs the handlers up to three times in one attempt.
+func repeat(next core.HandlerFunc) core.HandlerFunc {
 	return func(ctx context.Context, m *core.Message) (err error) {
 		for range 3 {
 			if err = next(ctx, m); err == nil || core.VerdictOf(err) != nil {
@@ -239,7 +239,7 @@ func TestRunsOfOneAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := 0
-		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(again)}}, func(ep *core.Endpoint) {
+		ep := start(t, "orders", transport, core.Config{Middleware: []core.Middleware{core.MiddlewareFunc(repeat)}}, func(ep *core.Endpoint) {
 			core.Handle(ep, place, func(ctx context.Context, m *core.Message, body PlaceOrder) error {
 				run++
 				return errors.Join(m.Send("shipping", ship.Of(body)), charge(ctx, run))

@@ -16,7 +16,7 @@ import (
 type retries struct{}
 
 func (retries) Wrap(_ core.MiddlewareScope, next core.HandlerFunc) core.HandlerFunc {
-	return again(next)
+	return repeat(next)
 }
 
 func (retries) Describe(endpoint core.MiddlewareScope) ([]core.MiddlewareFacts, error) {

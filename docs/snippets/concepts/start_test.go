@@ -40,11 +40,11 @@ func (unreachable) OpenReceiver(context.Context, core.ReceiverConfig) (core.Rece
 }
 
 func TestRunSoon_EndsWithoutABroker(t *testing.T) {
-	for _, away := range []bool{false, true} {
+	for _, isUnreachable := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			var transport core.Transport = inmemory.Open()
 			defer transport.Close(context.Background())
-			if away {
+			if isUnreachable {
 				transport = unreachable{transport}
 			}
 			ep, err := core.New("orders", transport, core.Config{})
@@ -54,8 +54,8 @@ func TestRunSoon_EndsWithoutABroker(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began := time.Now()
-			if err := runSoon(ctx, ep, time.Minute); errors.Is(err, core.ErrUnavailable) != away || (time.Since(began) < time.Hour) != away {
-				t.Errorf("away: %v; after %v: %v", away, time.Since(began), err)
+			if err := runSoon(ctx, ep, time.Minute); errors.Is(err, core.ErrUnavailable) != isUnreachable || (time.Since(began) < time.Hour) != isUnreachable {
+				t.Errorf("isUnreachable: %v; after %v: %v", isUnreachable, time.Since(began), err)
 			}
 		})
 	}

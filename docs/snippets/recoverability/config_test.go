@@ -205,9 +205,9 @@ func TestConfigurations_RetryAsDocumented(t *testing.T) {
 	}
 	rounds, _ := roundsOf(t, configurations["exponential"], "any")
 	for i, seconds := range []int{5, 15, 45, 135, 405, 600, 600, 600} {
-		delay, least := rounds[i+1]-rounds[i], time.Duration(seconds)*time.Second
-		if delay < least || delay > least+least/5 {
-			t.Errorf("delay %d is %v; want %v and up to a fifth more", i+1, delay, least)
+		delay, minimum := rounds[i+1]-rounds[i], time.Duration(seconds)*time.Second
+		if delay < minimum || delay > minimum+minimum/5 {
+			t.Errorf("delay %d is %v; want %v and up to a fifth more", i+1, delay, minimum)
 		}
 	}
 }

@@ -95,9 +95,9 @@ func TestOutageOf34Seconds_Costs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := outageOf34Seconds(t, c.config, c.folded)
 			t.Logf("%+v", got)
-			for what, pair := range map[string][2]int{"attempts": {got.attempts, c.want.attempts}, "lines": {got.lines, c.want.lines}} {
+			for name, pair := range map[string][2]int{"attempts": {got.attempts, c.want.attempts}, "lines": {got.lines, c.want.lines}} {
 				if pair[0] > pair[1]*5/4 || pair[0] < pair[1]*3/4 {
-					t.Errorf("%d %s, want some %d", pair[0], what, pair[1])
+					t.Errorf("%d %s, want some %d", pair[0], name, pair[1])
 				}
 			}
 			if got.failed != c.want.failed {

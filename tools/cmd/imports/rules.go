@@ -61,8 +61,8 @@ const testModule = "/internal/test"
 
 // tested returns the package to whose test module a package belongs, or false.
 func tested(pkg string) (string, bool) {
-	of, _, ok := strings.Cut(pkg+"/", testModule+"/")
-	return of, ok
+	subject, _, ok := strings.Cut(pkg+"/", testModule+"/")
+	return subject, ok
 }
 
 // hasUsers reports whether programs of others import packages of a module.
@@ -117,15 +117,15 @@ func reservedFor(pkg, path string) string {
 }
 
 // within reports whether path is that of a package or of a package below it.
-func within(path, of string) bool { return strings.HasPrefix(path+"/", of+"/") }
+func within(path, parent string) bool { return strings.HasPrefix(path+"/", parent+"/") }
 
 // violations returns the forbidden imports of a package, or those of its tests.
 func violations(pkg string, imports []string, test bool) (wrong []string) {
-	of, isTestModule := tested(pkg)
+	subject, isTestModule := tested(pkg)
 	if !isTestModule {
-		of = pkg
+		subject = pkg
 	}
-	from := area(of)
+	from := area(subject)
 	r, ok := areas[kind(from)]
 	if !ok && test {
 		return nil // reported for the package itself
@@ -137,28 +137,28 @@ func violations(pkg string, imports []string, test bool) (wrong []string) {
 	if test || isTestModule || isTestServer(pkg) {
 		allowed = append(slices.Clone(allowed), r.tests...)
 	}
-	what := pkg
+	importer := pkg
 	if test {
-		what = "the tests of " + pkg
+		importer = "the tests of " + pkg
 	}
 	for _, path := range imports {
 		if reserved := reservedFor(pkg, path); reserved != "" && !test {
-			wrong = append(wrong, fmt.Sprintf("%s may not import %s: programs that need it import %s, and the others do not depend on it", what, path, reserved))
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: programs that need it import %s, and the others do not depend on it", importer, path, reserved))
 			continue
 		}
 		to := area(path)
 		other, ofTests := tested(path)
 		switch {
-		case ofTests && !(isTestModule && other == of):
-			wrong = append(wrong, fmt.Sprintf("%s may not import %s: it is a module of tests", what, path))
+		case ofTests && !(isTestModule && other == subject):
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: it is a module of tests", importer, path))
 		case to == from, standard(path):
 		case to == "":
 			if !r.foreign && !isTestModule || slices.Contains(inRoot, from) {
-				wrong = append(wrong, fmt.Sprintf("%s may not import %s: only the standard library and ourselves", what, path))
+				wrong = append(wrong, fmt.Sprintf("%s may not import %s: only the standard library and ourselves", importer, path))
 			}
 		case slices.Contains(allowed, to), slices.Contains(allowed, kind(to)):
 		default:
-			wrong = append(wrong, fmt.Sprintf("%s may not import %s: only %s", what, path, strings.Join(allowed, ", ")))
+			wrong = append(wrong, fmt.Sprintf("%s may not import %s: only %s", importer, path, strings.Join(allowed, ", ")))
 		}
 	}
 	return wrong

@@ -55,7 +55,7 @@ const progressPause = 15 * time.Second
 
 // line is a line of a stream, or its end.
 type line struct {
-	of   *stream
+	from *stream
 	text string
 	err  error // of the stream's end
 }
@@ -85,9 +85,9 @@ func (t *totals) read(inputs ...io.Reader) error {
 			case !more:
 				return errors.Join(errs...)
 			case l.err == nil:
-				t.addLine(l.of, l.text)
+				t.addLine(l.from, l.text)
 			default:
-				t.endOutput(l.of)
+				t.endOutput(l.from)
 				if !errors.Is(l.err, io.EOF) {
 					errs = append(errs, fmt.Errorf("read events: %w", l.err))
 				}
@@ -102,10 +102,10 @@ func readLines(r io.Reader, s *stream, lines chan<- line) {
 	for in := bufio.NewReader(r); ; {
 		text, err := in.ReadString('\n')
 		if text != "" {
-			lines <- line{of: s, text: text}
+			lines <- line{from: s, text: text}
 		}
 		if err != nil {
-			lines <- line{of: s, err: err}
+			lines <- line{from: s, err: err}
 			return
 		}
 	}

@@ -35,16 +35,16 @@ func TestNames(t *testing.T) {
 		{strings.Repeat("ü", 127), illegal, illegal, strings.Repeat("ü", 127)},
 		{strings.Repeat("ü", 128), illegal, illegal, illegal},
 	} {
-		for what, check := range map[string]struct {
+		for name, check := range map[string]struct {
 			check func(string) (string, error)
 			want  string
 		}{"queue": {Queue, c.queue}, "topic's exchange": {TopicExchange, c.exchange}, "topic's key": {TopicKey, c.key}} {
 			got, err := check.check(c.name)
 			switch {
 			case check.want == illegal && err == nil:
-				t.Errorf("%.40q is no name of a %s, but %q was returned", c.name, what, got)
+				t.Errorf("%.40q is no name of a %s, but %q was returned", c.name, name, got)
 			case check.want != illegal && (err != nil || got != check.want):
-				t.Errorf("%.40q as a %s: %q, %v", c.name, what, got, err)
+				t.Errorf("%.40q as a %s: %q, %v", c.name, name, got, err)
 			case err != nil && len(err.Error()) > 400:
 				t.Errorf("the error is long: %v", err)
 			}

@@ -84,12 +84,12 @@ func (f *fixture) subscribeElsewhere(address, endpoint string) {
 // want compares the names of the queues subscribed to the topic.
 func (f *fixture) want(ctx context.Context, when, want string) {
 	f.t.Helper()
-	if got := f.of(ctx); got != want {
+	if got := f.addresses(ctx); got != want {
 		f.t.Errorf("%s the subscribers are %q, want %q", when, got, want)
 	}
 }
 
-func (f *fixture) of(ctx context.Context) string {
+func (f *fixture) addresses(ctx context.Context) string {
 	f.t.Helper()
 	found, err := f.Of(ctx, topic)
 	if err != nil {

@@ -257,9 +257,9 @@ func TestEndToEnd_Outage(t *testing.T) {
 			stop := make(chan struct{})
 			var advancing sync.WaitGroup
 			advancing.Go(func() {
-				for again := time.Tick(5 * time.Second); ; {
+				for tick := time.Tick(5 * time.Second); ; {
 					select {
-					case <-again:
+					case <-tick:
 						queues.Advance(time.Minute)
 					case <-stop:
 						return
