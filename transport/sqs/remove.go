@@ -16,7 +16,8 @@ import (
 // subscriptions of the queues, and topics with all their subscriptions. To find the
 // subscriptions of queues it lists those of the account in the region. The service may
 // accept and deliver messages of a deleted queue for a minute, and creates none of the same
-// name in that time: Provision returns an error matching core.ErrUnavailable.
+// name in that time: Provision returns an error matching core.ErrUnavailable. A statement in
+// the policy of another queue that lets a removed topic send to it stays.
 func (t *Transport) Remove(ctx context.Context, queues, topics []string) error {
 	if err := t.remove(ctx, queues, topics); err != nil {
 		return fmt.Errorf("sqs: remove: %w", transport.Unavailable(ctx, t.explained(err), transient))

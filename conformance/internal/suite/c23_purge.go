@@ -124,16 +124,7 @@ var purgeCases = []testCase{
 		}
 		t.wantLeft(other, "after others were removed", "kept")
 		t.remove(transport, []string{first, t.uniqueName()}, nil) // neither exists
-		if !t.suite.provisioner || t.suite.h.Queue != nil {
-			return
-		}
-		ctx, cancel := t.withTimeout()
-		defer cancel()
-		switch err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{first}}); {
-		case errors.Is(err, core.ErrUnavailable): // the broker reserves the name for a while
-		case err != nil:
-			t.fail("Provision creates a removed queue again", "%v", err)
-		default:
+		if t.recreate(transport, first) {
 			t.wantLeft(first, "after it was removed and created again")
 		}
 	}},
@@ -144,9 +135,13 @@ var purgeCases = []testCase{
 		t.subscribe(transport, removed, event.Topic)
 		t.subscribe(transport, kept, event.Topic)
 		t.remove(transport, []string{removed}, nil)
+		exists := t.recreate(transport, removed)
 		t.sleep(t.caps.SubscriptionDelay)
 		t.send(transport, event)
 		t.wantLeft(kept, "after the other subscriber was removed", "event")
+		if exists {
+			t.wantLeft(removed, "after it was removed and created again, without a subscription")
+		}
 	}},
 	{rule: "C23", title: "Remove removes a topic with its subscriptions, and no other", modes: inHighest, needs: []need{removing, publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -168,6 +163,20 @@ var purgeCases = []testCase{
 		t.send(transport, gone)
 		t.wantLeft(queue, "after it was subscribed again to a removed topic", "gone")
 	}},
+}
+
+// recreate creates a removed queue, and reports whether that is possible.
+func (t *caseT) recreate(transport core.Transport, queue string) bool {
+	if !t.suite.provisioner || t.suite.h.Queue != nil {
+		return false
+	}
+	ctx, cancel := t.withTimeout()
+	defer cancel()
+	err := transport.(core.Provisioner).Provision(ctx, core.Topology{Queues: []string{queue}})
+	if err != nil && !errors.Is(err, core.ErrUnavailable) { // the broker reserves the name for a while
+		t.fail("Provision creates a removed queue again", "%v", err)
+	}
+	return err == nil
 }
 
 // remove removes queues and topics.

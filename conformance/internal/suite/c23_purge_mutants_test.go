@@ -153,6 +153,30 @@ var purgeMutants = []mutant{
 		}
 		return next(nil, topics)
 	})},
+	{rule: "C23", name: "keeps the subscriptions of a queue that it removes", breaks: func() changes {
+		var mu sync.Mutex
+		topicsOf := map[string][]string{}
+		return changes{
+			subscribe: func(_ *brokenTransport, queue string, topics []string, next func() error) error {
+				mu.Lock()
+				topicsOf[queue] = append(topicsOf[queue], topics...)
+				mu.Unlock()
+				return next()
+			},
+			provision: func(t *brokenTransport, topology core.Topology, next func() error) error {
+				err := next()
+				for _, queue := range topology.Queues {
+					mu.Lock()
+					topics := topicsOf[queue]
+					mu.Unlock()
+					if err == nil && len(topics) > 0 {
+						err = t.base.Subscribe(context.Background(), queue, topics...)
+					}
+				}
+				return err
+			},
+		}
+	}},
 	{rule: "C23", name: "refuses to remove a queue that does not exist", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
 		for _, queue := range queues {
 			if _, err := t.fixture.view().Depth(queue); err != nil {
