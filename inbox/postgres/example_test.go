@@ -18,6 +18,8 @@ import (
 
 type OrderPlaced struct{ ID string }
 
+var written = core.NewEvent[OrderPlaced]("invoices.written")
+
 // transport is that of any broker, such as one that rabbitmq.Open returns.
 var transport core.Transport
 

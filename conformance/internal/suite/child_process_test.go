@@ -237,7 +237,7 @@ func TestProcess_RunsNoTests(t *testing.T) {
 func TestProcess_Output(t *testing.T) {
 	var events []event
 	o := &output{event: func(e event) { events = append(events, e) }}
-	for _, part := range []string{"hel", "lo\n\n" + eventPrefix, `{"What":"handles a message","ID":"m`, "1\"}\n" + eventPrefix + "nonsense\n"} {
+	for _, part := range []string{"hel", "lo\n\n" + eventPrefix, `{"Kind":"handles a message","ID":"m`, "1\"}\n" + eventPrefix + "nonsense\n"} {
 		fmt.Fprint(o, part)
 	}
 	fmt.Fprint(stderr{o}, "trouble\n")

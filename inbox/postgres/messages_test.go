@@ -1,9 +1,0 @@
-package postgres_test
-
-import "github.com/reprise-go/reprise/core"
-
-// The messages of the tests.
-var (
-	placed  = core.NewEvent[OrderPlaced]("orders.placed")
-	written = core.NewEvent[OrderPlaced]("invoices.written")
-)
