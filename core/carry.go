@@ -341,9 +341,10 @@ func (c *carrier) notify(w *work, action Action) {
 	}
 	in := *w.attempt.delivery.Incoming()
 	in.Body, in.Native = nil, nil // which events in the queue would keep in memory
-	e.Failure.Message = w.attempt.failedMessage(&in)
 	for _, o := range observers {
-		c.run.recoveryCalls.Add(func() { o.Recovered(ctx, e) })
+		own := e
+		own.Failure.Message = w.attempt.failedMessage(&in) // which an observer may change
+		c.run.recoveryCalls.Add(func() { o.Recovered(ctx, own) })
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// What the application raises is logged, counted and given to observers, whether
-// the endpoint runs or not; an observer may end it.
+// A critical error of the application is logged, counted and given to observers, before Run
+// too; an observer may end the endpoint.
 func TestRaiseCritical_ReachesTheObserver(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		var told recorder[string]

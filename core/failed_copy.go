@@ -95,6 +95,15 @@ type hostInfo struct {
 	endpoint, instance, machine, hostID string
 }
 
+// headersOfCopy returns the headers that each copy has which is handled in the message's place,
+// except a new copy.
+func (f *failure) headersOfCopy() Headers {
+	h := f.headers
+	f.writeID(&h)
+	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	return h
+}
+
 // copyForRetry returns the headers of a delayed retry (R22).
 func copyForRetry(f *failure, action Action) Headers {
 	h := copyForRetryAfter(f, action)
@@ -106,9 +115,7 @@ func copyForRetry(f *failure, action Action) Headers {
 // copyForRetryAfter returns the headers of a retry that a handler requested: the headers of
 // delayed retries are kept unchanged.
 func copyForRetryAfter(f *failure, action Action) Headers {
-	h := f.headers
-	f.writeID(&h)
-	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h := f.headersOfCopy()
 	h.Set(headers.Attempts, extendTrace(f, describe(f.Err).exceptionType, action))
 	return h
 }
@@ -116,9 +123,7 @@ func copyForRetryAfter(f *failure, action Action) Headers {
 // copyForRefusal returns the headers of a message that middleware refused: nothing is
 // counted, and the earlier failed attempts are not forgotten.
 func copyForRefusal(f *failure) Headers {
-	h := f.headers
-	f.writeID(&h)
-	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h := f.headersOfCopy()
 	if failed := f.ImmediateProcessingFailures - 1; failed > 0 {
 		h.Set(headers.Failures, strconv.Itoa(failed))
 	}
@@ -128,9 +133,7 @@ func copyForRefusal(f *failure) Headers {
 // copyForDeferral returns the headers of a deferred message: the retry headers are kept
 // unchanged.
 func copyForDeferral(f *failure) Headers {
-	h := f.headers
-	f.writeID(&h)
-	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h := f.headersOfCopy()
 	h.Set(headers.Deferrals, strconv.Itoa(f.deferrals+1))
 	return h
 }

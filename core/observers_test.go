@@ -220,6 +220,20 @@ func TestRecoveryObserver_GetsEachOutcome(t *testing.T) {
 	})
 }
 
+func TestRecoveryObserver_ChangesItsOwnMessage(t *testing.T) {
+	bubble(t, func(fx *fixture) {
+		var seen recorder[string]
+		observer := onRecovery(func(_ context.Context, e core.Recovery) {
+			seen.add(e.Failure.Message.Headers.Get("Sender"))
+			e.Failure.Message.Headers.Set("Sender", "changed")
+		})
+		fx.runOrders(core.Config{Recoverability: noRetries, Observers: []core.Observer{observer, observer}}, func(context.Context, *core.Message) error { return errBoom })
+		fx.enqueue("m1")
+		equal(fx, "header that the observers see", fmt.Sprint(seen.all()), "[unit é unit é]")
+		equal(fx, "header of the moved message", fx.onlyMessage("error").Headers.Get("Sender"), "unit é")
+	})
+}
+
 func TestRecoveryObserver_NothingIsKeptForASlowLog(t *testing.T) {
 	bubble(t, func(fx *fixture) {
 		slow := slog.New(slowLogHandler{logHandler{recorder: fx.logs}})

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -299,14 +300,7 @@ func TestUndelivered_NoteOfAStrangerIsNotFollowed(t *testing.T) {
 // A message that its broker accepted once is moved, also where the transport refuses a part of it.
 func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
-		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
-			for _, o := range out {
-				if o.Headers.Get("Sender") != "" {
-					return fmt.Errorf("%w: Sender", core.ErrInvalidHeader)
-				}
-			}
-			return nil
-		}})
+		fx.broker.setFaults(faults{send: refuseSender})
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
 		failed := fx.onlyMessage("error")
@@ -323,15 +317,10 @@ func TestUndelivered_RefusedHeadersAreDropped(t *testing.T) {
 func TestUndelivered_StoredCopyWithoutRefusedHeaders(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
-			for _, o := range out {
-				if o.Headers.Get("Sender") != "" {
-					return fmt.Errorf("%w: Sender", core.ErrInvalidHeader)
-				}
-			}
 			if sendsTo(out, "error") {
-				return errBoom
+				return cmp.Or(refuseSender(out), errBoom)
 			}
-			return nil
+			return refuseSender(out)
 		}})
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
@@ -341,6 +330,16 @@ func TestUndelivered_StoredCopyWithoutRefusedHeaders(t *testing.T) {
 			fx.Errorf("logged %+v", lines)
 		}
 	})
+}
+
+// refuseSender refuses messages with the header "Sender".
+func refuseSender(out []core.Outgoing) error {
+	for _, o := range out {
+		if o.Headers.Get("Sender") != "" {
+			return fmt.Errorf("%w: Sender", core.ErrInvalidHeader)
+		}
+	}
+	return nil
 }
 
 // changeFaults changes the faults.

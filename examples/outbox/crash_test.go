@@ -118,7 +118,7 @@ func (d *database) count(sql string, args ...any) (n int) {
 // patience is for what never happens; the speed of the machine is not tested.
 const patience = 5 * time.Minute
 
-// await waits until a count is what it has to become.
+// await waits until a count has a value.
 func (d *database) await(want int, sql string, args ...any) {
 	d.t.Helper()
 	deadline := time.Now().Add(patience)

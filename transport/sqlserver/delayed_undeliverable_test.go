@@ -31,7 +31,7 @@ func (u *undeliverables) MessageUndeliverable(e core.Undeliverable) {
 	u.all = append(u.all, e)
 }
 
-// forMessage returns what was told of a message.
+// forMessage returns the reports about a message.
 func (u *undeliverables) forMessage(id string) (told []core.Undeliverable) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -144,7 +144,7 @@ func TestMicrosoft_SettlementFails(t *testing.T) {
 		text        string
 		reply       reply
 		ended       bool     // the transaction, and somebody else has the message
-		want        []string // what the server gets
+		want        []string // the statements that the server gets
 		replacement []string // and of the replacement afterwards
 	}{
 		"because another transaction is under way": {(microsoft.Dialect{}).Intact().SQL, failsWith(microsoft.NumberEnded, 16), true,

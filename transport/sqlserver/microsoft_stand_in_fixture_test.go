@@ -19,7 +19,7 @@ import (
 )
 
 // standIn speaks the protocol of Microsoft SQL Server (MS-TDS), so that go-mssqldb is
-// part of what is tested. It understands no SQL: a test sets its answers to
+// tested too. It understands no SQL: a test sets its answers to
 // statements, and any other statement changes no row.
 type standIn struct {
 	t        *testing.T

@@ -288,8 +288,8 @@ func TestSession_TableIsRecreated(t *testing.T) {
 	}
 }
 
-// TestSession_TableIsRecreatedByNServiceBus: one statement may fail, and with it what was
-// learned of the table before is forgotten.
+// TestSession_TableIsRecreatedByNServiceBus: one statement may fail, after which the
+// columns of the former table are forgotten.
 func TestSession_TableIsRecreatedByNServiceBus(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)

@@ -78,7 +78,7 @@ const (
 	Clean       // invalid headers of the sender are repaired
 	Small       // the headers of the sender and FailedQ
 	Sender      // the headers of the sender alone
-	Bare        // the fewest: those that an operator needs; of a retry all but most of the trace; of a dead letter none
+	Bare        // the fewest: those that an operator needs; of a retry all but the trace, of which RetryAfter keeps a time; of a dead letter none
 	forms       // their number
 )
 

@@ -79,7 +79,7 @@ func TestKill_EndsChildrenThatAreBeingStarted(t *testing.T) {
 	}
 }
 
-// TestKill_ProcessEndsDuringKill has processes end while Kill looks for what they started.
+// TestKill_ProcessEndsDuringKill has processes end while Kill looks for those that they started.
 func TestKill_ProcessEndsDuringKill(t *testing.T) {
 	t.Parallel()
 	for range 20 {

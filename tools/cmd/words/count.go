@@ -58,10 +58,7 @@ func count(files fs.FS, names []string) (amounts, error) {
 		if slices.Contains(exempt, name) || strings.HasPrefix(name, "tools/cmd/words/") {
 			continue
 		}
-		text, err := fs.ReadFile(files, name)
-		if errors.Is(err, fs.ErrNotExist) { // deleted, and not yet committed
-			continue
-		}
+		text, err := read(files, name)
 		if err != nil {
 			return nil, err
 		}
@@ -84,6 +81,15 @@ func count(files fs.FS, names []string) (amounts, error) {
 		}
 	}
 	return found, nil
+}
+
+// read returns the text of a file, which is empty if the file is deleted and not yet committed.
+func read(files fs.FS, name string) ([]byte, error) {
+	text, err := fs.ReadFile(files, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return text, err
 }
 
 // proseOf returns the comments and the strings of a Go file.

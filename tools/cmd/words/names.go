@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"go/scanner"
 	"go/token"
@@ -20,10 +19,7 @@ func checkNames(files fs.FS, names []string) (problems []string, err error) {
 		if path.Ext(name) != ".go" {
 			continue
 		}
-		text, err := fs.ReadFile(files, name)
-		if errors.Is(err, fs.ErrNotExist) { // deleted, and not yet committed
-			continue
-		}
+		text, err := read(files, name)
 		if err != nil {
 			return nil, err
 		}
