@@ -1,7 +1,7 @@
 # CI runs make check, make test and the rest of make test-all (.ci/run); CONTRIBUTING.md says more about each.
 # Whatever go.work names is checked and tested, and so are the tools, a module apart.
 
-.PHONY: all test test-rest test-all test-long test-mssql stress soak check bench report api docs fmt clean
+.PHONY: all test test-rest test-all test-long test-mssql stress fuzz soak check bench report api docs fmt clean
 all: check test
 
 # make test SHORT=1 is for a developer before each commit: the fast tests, of the packages that have changed.
@@ -24,6 +24,10 @@ test-long: .bin/testtotals
 # Every test 20 times on a machine that is too slow, or less: make stress COUNT=2 PACKAGES=./core.
 stress: .bin/testtotals
 	scripts/stress
+
+# Every fuzz target for half a minute, or less: make fuzz FUZZTIME=5s PACKAGES=./core TESTS=^FuzzDecode.
+fuzz:
+	scripts/fuzz
 
 # It needs a Microsoft SQL Server, which REPRISE_TEST_MSSQL_URL names.
 test-mssql: .bin/testtotals
