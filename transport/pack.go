@@ -82,7 +82,12 @@ func UnpackHeaders(in *core.Incoming) {
 		}
 	}
 	if hasReserved(in.Headers) {
-		in.Headers = renamed(in.Headers, func(key string) string { return strings.TrimPrefix(key, escapePrefix) })
+		in.Headers = renamed(in.Headers, func(key string) string {
+			if name := strings.TrimPrefix(key, escapePrefix); name != "" {
+				return name
+			}
+			return key // of a foreign sender: no header is without a name
+		})
 	}
 }
 

@@ -34,7 +34,7 @@ func ParseTimeSpan(text string) (d time.Duration, ok bool) {
 	var nanos int64
 	if fraction != "" {
 		n, err := strconv.ParseUint((fraction + "000000000")[:9], 10, 31)
-		if err != nil {
+		if err != nil || strings.Trim(fraction, "0123456789") != "" {
 			return 0, false
 		}
 		nanos = int64(n)

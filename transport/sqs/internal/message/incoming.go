@@ -126,7 +126,10 @@ func (r *Received) unescape() {
 		if strings.HasPrefix(key, escapedHeader) {
 			restored := map[string]string{}
 			for key, v := range r.Headers.All() {
-				restored[strings.TrimPrefix(key, escapedHeader)] = v
+				if name := strings.TrimPrefix(key, escapedHeader); name != "" { // a foreign sender's may be
+					key = name
+				}
+				restored[key] = v
 			}
 			r.Headers = core.HeadersFromMap(restored)
 			return
