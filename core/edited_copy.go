@@ -35,14 +35,19 @@ func newEditedCopy(standard, changed Headers) (e *editedCopy, restored []string)
 	}
 	h.Del(headers.Undelivered) // the endpoint's own; allHeaders sets it
 	e = &editedCopy{headers: h}
-	size := func(key string) int { return len(key) + len(h.Get(key)) }
+	lookup := standard.lookups()
+	var droppable []header
 	for key, value := range h.All() {
-		before, known := standard.Lookup(key)
+		before, known := lookup(key)
 		if key == headers.ExceptionStackTrace || !slices.Contains(identityHeaders, key) && (!known || len(value) > len(before)) {
-			e.droppable = append(e.droppable, key)
+			droppable = append(droppable, header{key, value})
 		}
 	}
-	slices.SortStableFunc(e.droppable, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
+	size := func(h header) int { return len(h.key) + len(h.value) }
+	slices.SortStableFunc(droppable, func(a, b header) int { return cmp.Compare(size(b), size(a)) })
+	for _, h := range droppable {
+		e.droppable = append(e.droppable, h.key)
+	}
 	return e, restored
 }
 
@@ -59,20 +64,11 @@ func (e *editedCopy) allHeaders(f *failure) Headers {
 // fitHeaders returns as many headers as are within the limits beside the body. If there is
 // no room for any (copyForError), only the droppable headers are left out.
 func (e *editedCopy) fitHeaders(f *failure, caps Capabilities) Headers {
-	h := e.allHeaders(f)
-	var withoutDroppable Headers
-	for _, keys := range [][]string{e.droppable, failureHeaders} {
-		for _, key := range keys {
-			if fits(h, f.body, caps) {
-				return h
-			}
-			h.Del(key)
-		}
-		if withoutDroppable.Len() == 0 {
-			withoutDroppable = h
-		}
+	withoutDroppable, ok := dropToFit(e.allHeaders(f), e.droppable, f.body, caps)
+	if ok {
+		return withoutDroppable
 	}
-	if fits(h, f.body, caps) {
+	if h, ok := dropToFit(withoutDroppable, droppedHeaders, f.body, caps); ok {
 		return h
 	}
 	return withoutDroppable
@@ -92,13 +88,15 @@ func (f *failure) senderHeaders() Headers {
 	if f.edited == nil {
 		return f.headers
 	}
-	received := sanitizeHeaders(f.headers)
-	stale := staleFailureHeaders(received)
-	h := f.edited.allHeaders(f)
-	for key := range h.All() {
-		if _, ok := received.Lookup(key); !ok || slices.Contains(stale, key) || slices.Contains(f.edited.droppable, key) {
-			h.Del(key)
-		}
+	lookup := sanitizeHeaders(f.headers).lookups()
+	droppable := make(map[string]bool, len(f.edited.droppable))
+	for _, key := range f.edited.droppable {
+		droppable[key] = true
 	}
+	h := f.edited.allHeaders(f)
+	h.deleteFunc(func(key string) bool {
+		_, received := lookup(key)
+		return !received || isFailureHeader(key) || droppable[key]
+	})
 	return h
 }

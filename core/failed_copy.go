@@ -2,6 +2,7 @@ package core
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func headersForCopy(f *failure, d *decision, by hostInfo, caps Capabilities) Hea
 // copyForErrorMinimal returns only FailedQ of them, for a transport that refused more.
 func copyForErrorMinimal(f *failure) Headers {
 	h := f.senderHeaders()
-	h.Del(staleFailureHeaders(h)...)
+	h.deleteFunc(isFailureHeader)
 	h.Del(retryHeaders...)
 	h.Del(headers.TimeToBeReceived)
 	h.Set(headers.FailedQ, f.ReceiveQueue)
@@ -67,10 +68,10 @@ const (
 // retryHeaders belong to a message that is still being retried.
 var retryHeaders = []string{headers.Retries, headers.RetriesTimestamp, headers.Deferrals, headers.Deliveries, headers.Failures, headerLegacyImmediateRetries}
 
-// failureHeaders are written by a move to an error queue. They are dropped in this order
-// when the message is too large (R24): first the headers that help least to find and
-// repair the message, FailedQ never.
-var failureHeaders = []string{
+// droppedHeaders are written by a move to an error queue, as FailedQ is. They are dropped in
+// this order when the message is too large (R24): first the headers that help least to find
+// and repair the message, FailedQ never.
+var droppedHeaders = []string{
 	headers.ExceptionStackTrace,
 	headers.Attempts,
 	headers.ExceptionSource,
@@ -87,7 +88,6 @@ var failureHeaders = []string{
 	headers.ExceptionType,
 	headers.TimeOfFailure,
 	headers.FailureReason,
-	headers.FailedQ,
 }
 
 // hostInfo identifies the endpoint in the headers of messages that it processed.
@@ -154,12 +154,8 @@ func newCopy(f *failure) Headers {
 // say nothing about the broker's own, it then gets all headers.
 func copyForError(f *failure, d *decision, by hostInfo, caps Capabilities) Headers {
 	all := headersForError(f, d, by)
-	h := all
-	for _, key := range failureHeaders {
-		if fits(h, f.body, caps) {
-			return h
-		}
-		h.Del(key)
+	if h, ok := dropToFit(all, droppedHeaders, f.body, caps); ok {
+		return h
 	}
 	return all
 }
@@ -169,8 +165,9 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	h := f.headers
 	description := describe(f.Err)
 	trace := extendTrace(f, description.exceptionType, d.action)
-	stale := append(staleFailureHeaders(h), headers.TimeToBeReceived)
-	h.Del(append(stale, retryHeaders...)...)
+	h.deleteFunc(isFailureHeader)
+	h.Del(retryHeaders...)
+	h.Del(headers.TimeToBeReceived)
 	f.writeID(&h)
 	description.write(&h)
 	h.Set(headers.TimeOfFailure, headers.FormatTime(f.FailedAt))
@@ -190,15 +187,10 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	return h
 }
 
-// staleFailureHeaders returns the headers of an earlier failure of the same message.
-func staleFailureHeaders(h Headers) []string {
-	stale := append([]string(nil), failureHeaders...)
-	for key := range h.All() {
-		if strings.HasPrefix(key, headerExceptionPrefix) {
-			stale = append(stale, key)
-		}
-	}
-	return stale
+// isFailureHeader reports whether a move to an error queue writes the header, so that one
+// on a received message is of an earlier failure, or of a sender.
+func isFailureHeader(key string) bool {
+	return key == headers.FailedQ || strings.HasPrefix(key, headerExceptionPrefix) || slices.Contains(droppedHeaders, key)
 }
 
 // limitsForCopy returns the limits for the headers and body of a copy of in, whose group
@@ -217,11 +209,43 @@ func (c Capabilities) limitsForCopy(in *Incoming) Capabilities {
 }
 
 func fits(h Headers, body []byte, caps Capabilities) bool {
-	size := h.Bytes()
+	return sizeFits(h.Bytes(), body, caps)
+}
+
+// sizeFits reports whether headers of a size fit beside the body.
+func sizeFits(size int, body []byte, caps Capabilities) bool {
 	if caps.MaxHeaderBytes > 0 && size > caps.MaxHeaderBytes {
 		return false
 	}
 	return caps.MaxMessageBytes == 0 || size+len(body) <= caps.MaxMessageBytes
+}
+
+// dropToFit returns h without the first of the keys, as few as possible, and whether it
+// then is within the limits beside the body. If it is not, h has none of the keys.
+func dropToFit(h Headers, keys []string, body []byte, caps Capabilities) (smaller Headers, ok bool) {
+	size := h.Bytes()
+	if sizeFits(size, body, caps) {
+		return h, true
+	}
+	order := make(map[string]int, len(keys))
+	for i, key := range keys {
+		order[key] = i
+	}
+	sizes := make([]int, len(keys))
+	for key, value := range h.All() {
+		if i, found := order[key]; found {
+			sizes[i] = len(key) + len(value)
+		}
+	}
+	dropped := 0
+	for ; dropped < len(keys) && !sizeFits(size, body, caps); dropped++ {
+		size -= sizes[dropped]
+	}
+	h.deleteFunc(func(key string) bool {
+		i, found := order[key]
+		return found && i < dropped
+	})
+	return h, sizeFits(size, body, caps)
 }
 
 // sanitize repairs invalid headers of a foreign producer, which no transport need

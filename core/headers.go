@@ -66,6 +66,7 @@ func (h Headers) All() iter.Seq2[string, string] {
 
 // Bytes returns the length of all keys and values together.
 func (h Headers) Bytes() int {
+	countHeaders(len(h.pairs))
 	n := 0
 	for i := range h.pairs {
 		n += len(h.pairs[i].key) + len(h.pairs[i].value)
@@ -75,6 +76,7 @@ func (h Headers) Bytes() int {
 
 // Map returns a new map with all headers.
 func (h Headers) Map() map[string]string {
+	countHeaders(len(h.pairs))
 	m := make(map[string]string, len(h.pairs))
 	for i := range h.pairs {
 		m[h.pairs[i].key] = h.pairs[i].value
@@ -112,13 +114,36 @@ func (h *Headers) Grow(n int) {
 
 // Del removes keys. Missing keys are ignored.
 func (h *Headers) Del(keys ...string) {
-	if !slices.ContainsFunc(keys, func(key string) bool { return h.index(key) >= 0 }) {
+	if len(keys) <= maxCompared {
+		h.deleteFunc(func(key string) bool {
+			countHeaders(len(keys))
+			return slices.Contains(keys, key)
+		})
+		return
+	}
+	removed := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		removed[key] = true
+	}
+	h.deleteFunc(func(key string) bool { return removed[key] })
+}
+
+// deleteFunc removes the keys that drop reports, in one pass. drop may be called twice for
+// a key.
+func (h *Headers) deleteFunc(drop func(key string) bool) {
+	countHeaders(len(h.pairs))
+	if !slices.ContainsFunc(h.pairs, func(p header) bool { return drop(p.key) }) {
 		return
 	}
 	h.detach(len(h.pairs))
-	h.pairs = slices.DeleteFunc(h.pairs, func(p header) bool { return slices.Contains(keys, p.key) })
+	h.pairs = slices.DeleteFunc(h.pairs, func(p header) bool { return drop(p.key) })
 	h.tail.Store(int64(len(h.pairs)))
 }
+
+// maxCompared is about the number of keys up to which comparing with each is faster than a
+// map. A sender can write a hundred thousand headers into a message: code that searches for
+// a key for each of them compares with this many at most, so that its work is linear.
+const maxCompared = 64
 
 // fewHeaders live in one allocation with their tail. A message without an
 // endpoint's standard headers seldom has more.
@@ -133,6 +158,7 @@ const maxFewHeaders = 8
 // capacity.
 func (h *Headers) detach(capacity int) {
 	n := len(h.pairs)
+	countHeaders(n)
 	var pairs []header
 	if capacity = max(capacity, n); capacity <= maxFewHeaders {
 		s := &fewHeaders{}
@@ -148,21 +174,45 @@ func (h *Headers) detach(capacity int) {
 func (h Headers) index(key string) int {
 	for i := range h.pairs {
 		if h.pairs[i].key == key {
+			countHeaders(i + 1)
 			return i
 		}
 	}
+	countHeaders(len(h.pairs))
 	return -1
+}
+
+// lookups returns [Headers.Lookup] for a caller that calls it for many keys.
+func (h Headers) lookups() func(key string) (string, bool) {
+	if len(h.pairs) <= maxCompared {
+		return h.Lookup
+	}
+	m := h.Map()
+	return func(key string) (string, bool) {
+		value, ok := m[key]
+		return value, ok
+	}
 }
 
 // without returns the keys of h that other does not have.
 func (h Headers) without(other Headers) []string {
 	var keys []string
+	lookup := other.lookups()
 	for key := range h.All() {
-		if _, ok := other.Lookup(key); !ok {
+		if _, ok := lookup(key); !ok {
 			keys = append(keys, key)
 		}
 	}
 	return keys
+}
+
+// headerWork counts the headers that were compared or copied, in a test; nil otherwise.
+var headerWork atomic.Pointer[atomic.Int64]
+
+func countHeaders(n int) {
+	if work := headerWork.Load(); work != nil {
+		work.Add(int64(n))
+	}
 }
 
 // MarshalJSON writes a JSON object, keys in order.
@@ -206,13 +256,20 @@ func sanitizeHeaders(h Headers) Headers {
 	}) {
 		return h
 	}
-	var sanitized Headers
+	pairs, at := make([]header, 0, len(h.pairs)), make(map[string]int, len(h.pairs))
 	for key, value := range h.All() {
-		if key != "" {
-			sanitized.Set(strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD"))
+		if key == "" {
+			continue
 		}
+		key, value = strings.ToValidUTF8(key, "\uFFFD"), strings.ToValidUTF8(value, "\uFFFD")
+		if i, repeated := at[key]; repeated {
+			pairs[i].value = value
+			continue
+		}
+		at[key] = len(pairs)
+		pairs = append(pairs, header{key, value})
 	}
-	return sanitized
+	return Headers{pairs: pairs}
 }
 
 // parseTimeOrZero parses a time; invalid text is the zero time.

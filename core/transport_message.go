@@ -223,8 +223,9 @@ type Undeliverable struct {
 // (NServiceBus.ExceptionInfo) and name Queue as the queue at which the message failed
 // (NServiceBus.FailedQ), so that an operator's retry sends it there. h is not changed.
 func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
-	h.Del(append(staleFailureHeaders(h), headers.TimeToBeReceived)...)
+	h.deleteFunc(isFailureHeader)
 	h.Del(retryHeaders...)
+	h.Del(headers.TimeToBeReceived)
 	description := describe(e.Err)
 	description.write(&h)
 	h.Set(headers.TimeOfFailure, headers.FormatTime(at))

@@ -84,10 +84,7 @@ func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
 		if s.Forward {
 			o.Reason = core.ReasonForward
 		}
-		o.Headers.Grow(len(s.Headers))
-		for _, h := range s.Headers {
-			o.Headers.Set(h[0], h[1])
-		}
+		o.Headers = headersOf(s.Headers)
 		if s.Due != nil {
 			o.Delay = max(s.Due.Sub(now), 0)
 		}
@@ -99,4 +96,25 @@ func decode(encoded []byte, now time.Time) ([]core.Outgoing, error) {
 		out = append(out, o)
 	}
 	return out, nil
+}
+
+// manyHeaders is about the number from which a map is faster than Headers.Set, which compares
+// with every key. A forwarded message can have many thousands.
+const manyHeaders = 64
+
+// headersOf returns the headers of a message: in its order, or in that of their keys if there
+// are many.
+func headersOf(pairs [][2]string) (h core.Headers) {
+	if len(pairs) <= manyHeaders {
+		h.Grow(len(pairs))
+		for _, pair := range pairs {
+			h.Set(pair[0], pair[1])
+		}
+		return h
+	}
+	m := make(map[string]string, len(pairs))
+	for _, pair := range pairs {
+		m[pair[0]] = pair[1]
+	}
+	return core.HeadersFromMap(m)
 }

@@ -154,7 +154,7 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 		return nil, err
 	}
 	for key, before := range d.in.Headers.All() {
-		if now, kept := headers.Lookup(key); !kept {
+		if now, kept := properties[key]; !kept {
 			properties[key] = ""
 		} else if now == before {
 			delete(properties, key)

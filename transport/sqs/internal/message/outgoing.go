@@ -177,31 +177,31 @@ func escapedJSON(s string) string {
 // outgoingHeaders returns the headers to write: those of the message and its fields that
 // SQS does not have. Names that would be taken for the adapter's are escaped.
 func outgoingHeaders(out *core.Outgoing) core.Headers {
-	headers := out.Headers
-	clash := out.TimeToBeReceived > 0
-	for key := range headers.All() {
+	copied := *out
+	for key := range out.Headers.All() {
 		if isOurs(key) {
-			clash = true
+			copied.Headers = escaped(out.Headers)
+			break
 		}
 	}
-	if !clash {
-		return transport.PackHeaders(out)
+	h := transport.PackHeaders(&copied)
+	if out.TimeToBeReceived > 0 {
+		h.Set(headerTimeToBeReceived, timeSpan(out.TimeToBeReceived))
 	}
-	var own core.Headers
-	own.Grow(headers.Len() + 3)
-	for key, value := range headers.All() {
+	return h
+}
+
+// escaped returns the headers with other names for those that would be taken for the
+// adapter's.
+func escaped(h core.Headers) core.Headers {
+	m := make(map[string]string, h.Len())
+	for key, value := range h.All() {
 		if isOurs(key) {
 			key = escapedHeader + key
 		}
-		own.Set(key, value)
+		m[key] = value
 	}
-	copied := *out
-	copied.Headers = own
-	headers = transport.PackHeaders(&copied)
-	if out.TimeToBeReceived > 0 {
-		headers.Set(headerTimeToBeReceived, timeSpan(out.TimeToBeReceived))
-	}
-	return headers
+	return core.HeadersFromMap(m)
 }
 
 // isOurs reports whether an application's header would be taken for one of the adapter's.
