@@ -90,7 +90,7 @@ const (
 	defaultVisibility = 30 * time.Second
 	maxVisibility     = 12 * time.Hour // the service's limit
 	maxWait           = 20 * time.Second
-	retention         = 14 * 24 * time.Hour // the service's limit
+	retention         = message.Retention
 	maxNativeDelay    = 15 * time.Minute
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
 	topicLimit        = 256 << 10 // of a message in SNS

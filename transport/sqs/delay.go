@@ -210,8 +210,9 @@ func (r *receiver) delayAll(notDue []*delivery) error {
 const longestDelayLock = 11 * time.Hour
 
 // releaseAll makes messages that no handler has seen available to others. Unlocking a
-// message would count as an attempt, so it is replaced by a copy with the previous count;
-// a FIFO queue keeps the message, so that its order stays the same.
+// message would count as an attempt, so it is replaced by a copy, which the service counts
+// from 1; the copy has the number of earlier attempts in the engine's header. A FIFO queue
+// keeps the message, so that its order stays the same.
 func (r *receiver) releaseAll(surplus []*delivery) {
 	if len(surplus) == 0 {
 		return
@@ -225,9 +226,9 @@ func (r *receiver) releaseAll(surplus []*delivery) {
 	}
 	forwarded := make([]forwarding, len(surplus))
 	for i, d := range surplus {
-		s := d.copied(message.AttrDeliveries, message.AttrEnqueued, message.AttrLives, message.AttrDelay)
-		if n := d.in.DeliveryCount - 1; n > 0 {
-			s.Add(message.AttrDeliveries, strconv.Itoa(n))
+		s := d.copied(message.AttrFailures, message.AttrEnqueued, message.AttrLives, message.AttrDelay)
+		if n := d.in.DeliveryCount - 1 + d.in.Failures(); n > 0 {
+			s.Add(message.AttrFailures, strconv.Itoa(n))
 		}
 		if !d.in.EnqueuedAt.IsZero() {
 			s.Add(message.AttrEnqueued, strconv.FormatInt(d.in.EnqueuedAt.UnixMilli(), 10))

@@ -14,8 +14,10 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -61,6 +63,42 @@ func TestSetMaxInFlight_PutsBackMessagesThatWait(t *testing.T) {
 				if in := d.Incoming(); in.DeliveryCount != 1 || in.ID == first.Incoming().ID {
 					t.Errorf("message %s is in delivery %d", in.ID, in.DeliveryCount)
 				}
+			}
+		})
+	}
+}
+
+// A message that has failed, and has no place any more, is replaced by a copy that the service counts from 1. Its header
+// counts the failures, for all instances.
+func TestSetMaxInFlight_KeepsCountOfFailures(t *testing.T) {
+	t.Parallel()
+	for before, after := range map[string]string{"": "1", "4": "5"} {
+		t.Run(after, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, testserver.Config{})
+			transport := s.provisioned(t, sqs.Config{NoLongDelays: true, VisibilityTimeout: 10 * time.Minute}, "billing")
+			var attributes map[string]types.MessageAttributeValue
+			if before != "" { // it is such a copy itself
+				attributes = map[string]types.MessageAttributeValue{"Reprise.Failures": text(before)}
+			}
+			s.put(t, "billing", "hello", attributes)
+			receiver := openReceiver(t, transport, "billing", 1)
+			if err := take(t, receiver, 1)[0].Abandon(t.Context(), errors.New("it failed")); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the message is received once more", func() bool {
+				c := s.contents(t, "billing")
+				return len(c.InFlight) == 1 && c.InFlight[0].ReceiveCount == 2
+			})
+			receiver.SetMaxInFlight(0)
+			await(t, "its copy is in the queue", func() bool {
+				c := s.contents(t, "billing")
+				return len(c.Ready) == 1 && c.Ready[0].ReceiveCount == 0 && len(c.InFlight) == 0
+			})
+			other := openReceiver(t, s.open(t, sqs.Config{NoLongDelays: true}), "billing", 1)
+			in := take(t, other, 1)[0].Incoming()
+			if in.DeliveryCount != 1 || in.Redelivered || in.Headers.Get(headers.Failures) != after {
+				t.Errorf("another instance gets delivery %d, redelivered: %v, failures: %q", in.DeliveryCount, in.Redelivered, in.Headers.Get(headers.Failures))
 			}
 		})
 	}

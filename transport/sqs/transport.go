@@ -48,10 +48,9 @@ type Transport struct {
 	senders    map[string]*batch.Batcher[*sending]
 	publishers map[string]*batch.Batcher[*sending]
 
-	life    *transport.Lifecycle
-	runners *batch.Runners
-
-	transport.Undescribed // Warnings: there are none
+	life     *transport.Lifecycle
+	runners  *batch.Runners
+	warnings transport.Warnings
 }
 
 var _ interface {
@@ -115,6 +114,7 @@ func New(cfg Config) (*Transport, error) {
 	t.poll = sqs.NewFromConfig(poll)
 	shared.APIOptions = append(shared.APIOptions, sdkclient.AttemptTimeout(requestTimeout))
 	t.sqs, t.sns, t.sts = sqs.NewFromConfig(shared), sns.NewFromConfig(shared), sts.NewFromConfig(shared)
+	t.warnOfPlainEndpoints()
 	return t, nil
 }
 
@@ -145,6 +145,24 @@ func (t *Transport) Describe() core.TransportInfo {
 	}
 	return info
 }
+
+// warnOfPlainEndpoints adds a warning for each endpoint on another machine that is not
+// encrypted. The configuration files and the environment can have one for each service.
+func (t *Transport) warnOfPlainEndpoints() {
+	warned := map[string]bool{}
+	for _, base := range []*string{t.sqs.Options().BaseEndpoint, t.sns.Options().BaseEndpoint, t.sts.Options().BaseEndpoint} {
+		u, err := url.Parse(aws.ToString(base))
+		if err != nil || u.Scheme != "http" || transport.IsLocalHost(u.Hostname()) || warned[u.Host] {
+			continue
+		}
+		warned[u.Host] = true
+		t.warnings.Add(fmt.Sprintf("requests to Amazon's services at %q are not encrypted: another machine in the network can read and change messages. "+
+			"Begin the endpoint with https:// in Config.AWS, in AWS_ENDPOINT_URL or in the SDK's configuration file", u.Host))
+	}
+}
+
+// Warnings implements core.Describer.
+func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // KeepsGroups implements core.Describer. It returns true for FIFO queues.
 func (t *Transport) KeepsGroups(queue string) bool {

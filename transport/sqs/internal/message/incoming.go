@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +28,6 @@ type Received struct {
 	Sent         time.Time     // by the service's clock
 	ReceiveCount int           // how often this copy was received
 	First        time.Time     // when it was first received, by that clock
-	delay        time.Duration // by which the service delayed it
 	Wait         time.Duration // by which the receiver has to delay it
 	TTL          time.Duration // TimeToBeReceived; 0: none
 }
@@ -58,17 +56,8 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 		text = inner
 		maps.Copy(attrs, others)
 	}
-	if n := number(attrs[AttrDeliveries]); n > 0 && n <= math.MaxInt32 {
-		r.DeliveryCount += int(n)
-		r.Redelivered = true
-	}
-	r.delay, r.Wait = ParseMilliseconds(attrs[AttrDelay]), ParseMilliseconds(attrs[AttrWait])
-	if !r.Sent.IsZero() {
-		r.EnqueuedAt = r.Sent.Add(max(r.delay, r.Wait))
-	}
-	if at := milliseconds(attrs[AttrEnqueued]); !at.IsZero() {
-		r.EnqueuedAt = at
-	}
+	r.Wait = ParseMilliseconds(attrs[AttrWait])
+	r.EnqueuedAt = r.enqueuedAt(attrs)
 
 	switch inHeaders, has := attrs[attrHeaders]; {
 	case has:
@@ -81,6 +70,32 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 	r.finish(c, queue, m, attrs)
 	return r
 }
+
+// enqueuedAt returns when the message became available. Any sender can write the
+// attributes, so the time is one that is possible: no earlier than
+// [Retention] before it was sent, and no later than its first delivery.
+func (r *Received) enqueuedAt(attrs map[string]string) time.Time {
+	if r.Sent.IsZero() {
+		return time.Time{}
+	}
+	at := r.Sent.Add(ParseMilliseconds(attrs[AttrDelay]))
+	if replaced := milliseconds(attrs[AttrEnqueued]); !replaced.IsZero() {
+		at = replaced
+		if oldest := r.Sent.Add(-Retention); at.Before(oldest) {
+			at = oldest
+		}
+		if at.After(r.Sent) {
+			at = r.Sent
+		}
+	}
+	if !r.First.IsZero() && at.After(r.First) {
+		at = r.First
+	}
+	return at
+}
+
+// Retention is the longest time for which the service keeps a message.
+const Retention = 14 * 24 * time.Hour
 
 // finish reads the parts that all shapes share.
 func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[string]string) {
@@ -100,6 +115,9 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 	}
 	transport.UnpackHeaders(&r.Incoming)
 	r.unescape()
+	if n := number(attrs[AttrFailures]); n > 0 && n <= maxFailures {
+		r.Headers.Set(headers.Failures, strconv.FormatInt(n, 10))
+	}
 	if r.GroupKey == "" {
 		// A message to a FIFO queue without a group key has a separate group.
 		if id := m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)]; id != "" && !strings.HasPrefix(id, Ungrouped) {
@@ -118,6 +136,17 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 			r.Headers.Set(headers.MessageTypes, name)
 		}
 	}
+}
+
+// maxFailures is more than a message fails.
+const maxFailures = 1_000_000
+
+// Failures returns the number of failed attempts at earlier copies of the message.
+func (r *Received) Failures() int {
+	if n := number(r.Headers.Get(headers.Failures)); n > 0 && n <= maxFailures {
+		return int(n)
+	}
+	return 0
 }
 
 // unescape restores the names of the application's headers.

@@ -3,7 +3,9 @@ package message
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
@@ -106,5 +108,95 @@ func TestRead_SameOnBothPaths(t *testing.T) {
 		if a.Headers.Len() != b.Headers.Len() || a.Headers.Get("a") != b.Headers.Get("a") || a.ID != b.ID || a.Malformed != nil || b.Malformed != nil {
 			t.Errorf("%s and %s are read as %+v and %+v", fast, slow, a.Incoming, b.Incoming)
 		}
+	}
+}
+
+// received returns a message with attributes of its sender and of the service.
+func received(attributes, system map[string]string) *types.Message {
+	body := "hello"
+	m := &types.Message{Body: &body, MessageAttributes: map[string]types.MessageAttributeValue{}, Attributes: system}
+	for name, v := range attributes {
+		m.MessageAttributes[name] = types.MessageAttributeValue{StringValue: &v}
+	}
+	return m
+}
+
+// Only the service counts deliveries, since the engine isolates a message that has many. The failures that an attribute
+// counts are those of the engine's header.
+func TestRead_SenderDoesNotCountDeliveries(t *testing.T) {
+	t.Parallel()
+	for text, failures := range map[string]string{"1": "1", "20": "20", "1000001": "", "9223372036854775807": "", "-1": "", "many": ""} {
+		for count := 1; count <= 3; count++ {
+			in := (&Codec{}).Read("billing", received(
+				map[string]string{"Reprise.Deliveries": text, "Reprise.Failures": text, "ApproximateReceiveCount": text},
+				map[string]string{"ApproximateReceiveCount": strconv.Itoa(count)},
+			))
+			if in.DeliveryCount != count || in.ReceiveCount != count || in.Redelivered != (count > 1) {
+				t.Errorf("with %s failures and %d receives: delivery %d, %d receives, redelivered: %v", text, count, in.DeliveryCount, in.ReceiveCount, in.Redelivered)
+			}
+			if got := in.Headers.Get(headers.Failures); got != failures {
+				t.Errorf("with %s failures the header is %q, want %q", text, got, failures)
+			}
+		}
+	}
+}
+
+// EnqueuedAt is between the longest life of a message before it was sent and its first delivery.
+func TestRead_EnqueuedAtIsPossible(t *testing.T) {
+	t.Parallel()
+	sent := time.UnixMilli(1_800_000_000_000)
+	first := sent.Add(20 * time.Minute)
+	ms := func(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) }
+	for name, c := range map[string]struct {
+		attributes map[string]string
+		unsent     bool
+		want       time.Time
+	}{
+		"none":                            {want: sent},
+		"delay":                           {attributes: map[string]string{"Reprise.Delay": "900000"}, want: sent.Add(15 * time.Minute)},
+		"delay that the service cannot":   {attributes: map[string]string{"Reprise.Delay": "9223372036854"}, want: first},
+		"negative delay":                  {attributes: map[string]string{"Reprise.Delay": "-900000"}, want: sent},
+		"wait":                            {attributes: map[string]string{"Reprise.Wait": "9223372036854"}, want: sent},
+		"copy":                            {attributes: map[string]string{"Reprise.Enqueued": ms(sent.Add(-time.Hour))}, want: sent.Add(-time.Hour)},
+		"copy of a message of the future": {attributes: map[string]string{"Reprise.Enqueued": ms(sent.Add(time.Hour))}, want: sent},
+		"copy of a message of year 1970":  {attributes: map[string]string{"Reprise.Enqueued": "1"}, want: sent.Add(-14 * 24 * time.Hour)},
+		"copy of a message of year 30000": {attributes: map[string]string{"Reprise.Enqueued": "9223372036854775807"}, want: sent},
+		"no time of the service":          {attributes: map[string]string{"Reprise.Enqueued": ms(sent), "Reprise.Delay": "1000"}, unsent: true},
+	} {
+		system := map[string]string{"SentTimestamp": ms(sent), "ApproximateFirstReceiveTimestamp": ms(first)}
+		if c.unsent {
+			system = nil
+		}
+		if in := (&Codec{}).Read("billing", received(c.attributes, system)); !in.EnqueuedAt.Equal(c.want) {
+			t.Errorf("%s: EnqueuedAt is %v, want %v", name, in.EnqueuedAt, c.want)
+		}
+	}
+}
+
+// An escaped header has a name after the prefix: no header gets an empty key.
+func TestRead_EscapeWithoutName(t *testing.T) {
+	t.Parallel()
+	var out core.Outgoing
+	out.ID = "m-1"
+	out.Headers.Set(headers.MessageID, "m-1")
+	out.Headers.Set("a", "b")
+	m := (&Codec{}).write(&out, core.HeadersFromMap(map[string]string{
+		headers.MessageID: "m-1", "a": "b", "Reprise.Escaped.Reprise.Escaped.SQS.": "no name",
+	}), "")
+	in := (&Codec{}).Read("billing", asReceived(m))
+	if _, has := in.Headers.Lookup(""); has || in.Malformed != nil || in.Headers.Get("a") != "b" {
+		t.Fatalf("the headers are %q, malformed: %v", in.Headers.Map(), in.Malformed)
+	}
+	if got := in.Headers.Get("Reprise.Escaped.SQS."); got != "no name" {
+		t.Fatalf("the headers are %q", in.Headers.Map())
+	}
+	// A copy has the same headers.
+	out.Headers = in.Headers
+	m, err := (&Codec{}).Encode(t.Context(), &out, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if copied := (&Codec{}).Read("billing", asReceived(m)); copied.Headers.Get("Reprise.Escaped.SQS.") != "no name" || copied.Headers.Len() != in.Headers.Len() {
+		t.Errorf("a copy has the headers %q, want %q", copied.Headers.Map(), in.Headers.Map())
 	}
 }

@@ -28,13 +28,13 @@ const (
 	attrType         = "MessageTypeFullName"                // of a foreign message
 	attrBodyKey      = "S3BodyKey"                          // of a Raw message whose body is stored
 
-	attrBody       = "Reprise.Body"       // encoding of a Raw message's body; absent: unchanged
-	AttrDelay      = "Reprise.Delay"      // milliseconds by which SQS delays the message itself
-	AttrWait       = "Reprise.Wait"       // milliseconds for which the receiver has to delay it
-	AttrDeliveries = "Reprise.Deliveries" // count of the copy that this one replaced
-	AttrEnqueued   = "Reprise.Enqueued"   // when that copy became available, in milliseconds since 1970
-	AttrLives      = "Reprise.Lives"      // milliseconds of TimeToBeReceived left when it was forwarded
-	AttrDue        = "Reprise.Due"        // by the service's clock, in milliseconds since 1970, in a queue of long delays
+	attrBody     = "Reprise.Body"     // encoding of a Raw message's body; absent: unchanged
+	AttrDelay    = "Reprise.Delay"    // milliseconds by which SQS delays the message itself
+	AttrWait     = "Reprise.Wait"     // milliseconds for which the receiver has to delay it
+	AttrFailures = "Reprise.Failures" // header of that name of a copy
+	AttrEnqueued = "Reprise.Enqueued" // when the copy that this one replaced became available, in milliseconds since 1970
+	AttrLives    = "Reprise.Lives"    // milliseconds of TimeToBeReceived left when it was forwarded
+	AttrDue      = "Reprise.Due"      // by the service's clock, in milliseconds since 1970, in a queue of long delays
 )
 
 // Headers that the adapter adds to a Wrapped message.
