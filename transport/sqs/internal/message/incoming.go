@@ -124,9 +124,8 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 			r.GroupKey = id
 		}
 	}
-	if r.ID == "" {
-		r.ID = attrs[attrMessageID]
-		r.IDSent = r.ID != ""
+	if id := attrs[attrMessageID]; r.ID == "" && utf8.ValidString(id) { // a binary attribute has any bytes
+		r.ID, r.IDSent = id, id != ""
 	}
 	if r.ID == "" {
 		r.ID = r.NativeID
