@@ -24,7 +24,7 @@ func (p *processor) engineSends(a *attempt) (sends []Outgoing, endProbe func()) 
 	endProbe = unreachable.NoProbe
 	now := headers.FormatTime(time.Now())
 	audit := in.Headers
-	if unique := in.Headers.Get(headers.RetryUniqueMessageID); unique != "" && ackQueue != "" {
+	if unique := in.Headers.Get(headers.RetryUniqueMessageID); p.mayAcknowledge(a, ackQueue, unique) {
 		id := ids.Derived(in.ID, p.ep.name+"/retry-acknowledgement", 1)
 		sends = append(sends, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
 			{headers.MessageID, id},
@@ -43,6 +43,30 @@ func (p *processor) engineSends(a *attempt) (sends []Outgoing, endProbe func()) 
 		sends = append(sends, copied)
 	}
 	return sends, endProbe
+}
+
+// maxRetryUniqueID limits the id that an acknowledgement repeats, in bytes. Those of
+// ServiceControl have 36.
+const maxRetryUniqueID = 255
+
+// mayAcknowledge reports whether a message is acknowledged. Any sender may have written the
+// two headers: they choose neither another queue than Config.RetryAckQueues has, nor the
+// content of a message there. A request that is refused is logged.
+func (p *processor) mayAcknowledge(a *attempt, queue, unique string) bool {
+	log, id := p.ep.log.endpoint, a.delivery.Incoming().ID
+	switch {
+	case queue == "" || unique == "":
+		return false
+	case len(unique) > maxRetryUniqueID:
+		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its "+headers.RetryUniqueMessageID+" is too long",
+			"message_id", id, "queue", queue, "bytes", len(unique), "limit", maxRetryUniqueID)
+		return false
+	case !p.ep.resolved.allowsRetryAck(queue):
+		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its queue is not in Config.RetryAckQueues; list it there if a tool of yours receives from it",
+			"message_id", id, "queue", queue)
+		return false
+	}
+	return true
 }
 
 // auditCopy returns the message for the audit queue, or for the endpoint's own queue

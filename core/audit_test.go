@@ -13,8 +13,11 @@ import (
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
-// auditConfig is an endpoint's configuration with an audit queue.
-var auditConfig = core.Config{AuditQueue: "audit"}
+// auditConfig is an endpoint's configuration with an audit queue, and queues for
+// acknowledgements.
+var auditConfig = core.Config{AuditQueue: "audit", RetryAckQueues: ackQueues}
+
+var ackQueues = []string{"acks", "nowhere"}
 
 // returnedByAnOperator is an order that an operator's tool sent back from an error queue,
 // and wants to hear of.
@@ -25,12 +28,11 @@ func returnedByAnOperator(id, ackQueue string) core.Outgoing {
 	return out
 }
 
-// Any sender can name a queue for acknowledgements. A handler ran 24 times because it
-// did not exist.
+// A handler ran 24 times because the queue for acknowledgements did not exist.
 func TestEngineSends_AcknowledgementQueueThatDoesNotExist(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		runs := 0
-		fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
+		fx.runOrders(core.Config{RetryAckQueues: ackQueues}, func(_ context.Context, m *core.Message) error {
 			runs++
 			return m.Send("shipping", shipType.Of("x"))
 		})
@@ -51,7 +53,7 @@ func TestEngineSends_AcknowledgementIsSentLater(t *testing.T) {
 		fx.provision("acks")
 		reachable := fx.failSendsTo("acks")
 		runs := 0
-		fx.runOrders(core.Config{}, func(context.Context, *core.Message) error {
+		fx.runOrders(core.Config{RetryAckQueues: ackQueues}, func(context.Context, *core.Message) error {
 			runs++
 			return nil
 		})
@@ -182,8 +184,8 @@ func TestEngineSends_WorkInTheTransactionStays(t *testing.T) {
 	})
 }
 
-// Any sender can name a queue for acknowledgements: that it does not exist must not
-// count as an outage of the audit queue.
+// That the queue for acknowledgements does not exist must not count as an outage of the
+// audit queue.
 func TestEngineSends_MissingAcknowledgementQueueBesideAudit(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.provision("audit")

@@ -31,6 +31,7 @@ type resolvedConfig struct {
 	inputQueue         string   // one of queues; "" if send-only
 	groupOrderWarnings []string // reasons why groups are not always in order
 	auditAddress       string   // "" without audit
+	retryAckAddresses  []string // of Config.RetryAckQueues
 	// reducedDefaults lists the defaults that the transport cannot provide (R10).
 	reducedDefaults []string
 }
@@ -154,6 +155,7 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 		})
 	}
 
+	r.resolveRetryAckQueues(address, t)
 	if r.config.AuditQueue == "" {
 		return
 	}
@@ -167,6 +169,30 @@ func (r *resolvedConfig) resolveQueues(errs *validationErrors, name string, t Tr
 	default:
 		r.queues = append(r.queues, r.config.AuditQueue)
 	}
+}
+
+// defaultRetryAckQueues are the queue of ServiceControl, and that of Reprise's own tools.
+var defaultRetryAckQueues = []string{"Particular.ServiceControl", "reprise.outcomes"}
+
+// resolveRetryAckQueues resolves Config.RetryAckQueues. A default that cannot be a queue of
+// the transport is left out. address checks a name.
+func (r *resolvedConfig) resolveRetryAckQueues(address func(field, queue string) string, t Transport) {
+	if r.original.RetryAckQueues == nil {
+		r.config.RetryAckQueues = slices.DeleteFunc(slices.Clone(defaultRetryAckQueues), func(queue string) bool {
+			_, err := t.Address(queue)
+			return err != nil
+		})
+	}
+	for i, queue := range r.config.RetryAckQueues {
+		r.retryAckAddresses = append(r.retryAckAddresses, address(fmt.Sprintf("RetryAckQueues[%d]", i), queue))
+	}
+}
+
+// allowsRetryAck reports whether the endpoint may send acknowledgements to a queue that a
+// message names.
+func (r *resolvedConfig) allowsRetryAck(queue string) bool {
+	canonical, err := r.rules.address(queue)
+	return err == nil && slices.Contains(r.retryAckAddresses, canonical)
 }
 
 // logWarnings logs the warnings for the user at start-up. handled are the message types
@@ -234,7 +260,7 @@ func (r *resolvedConfig) effective() Config {
 			d.unresolve()
 		}
 	})
-	c.Transactions = r.mode
+	c.Transactions, c.RetryAckQueues = r.mode, slices.Clone(r.config.RetryAckQueues)
 	f := &c.Recoverability
 	f.Immediate, f.Delayed = r.rules.config.immediate(), r.rules.config.delayed()
 	if r.mode != TransactionNone && r.maxDeliveries < math.MaxInt { // else it follows from the retries

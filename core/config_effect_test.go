@@ -411,6 +411,7 @@ func TestConfig_EffectiveOneIsAFixedPoint(t *testing.T) {
 		}
 		want := Config{
 			Concurrency: 16, Transactions: TransactionSendsAtomicWithReceive, DrainTimeout: 20 * time.Second, OutageLimit: 2 * time.Minute,
+			RetryAckQueues: []string{"Particular.ServiceControl", "reprise.outcomes"},
 			Recoverability: Recoverability{
 				Immediate: Immediate{NumberOfRetries: 5}, Delayed: Delayed{NumberOfRetries: 3, TimeIncrease: 10 * time.Second},
 				ErrorQueue: "error", RetryAfterLimit: time.Hour, MaxDeliveries: 50, RequeueDelay: time.Second,

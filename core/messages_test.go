@@ -251,7 +251,7 @@ func TestAcknowledgement_OfAnOperatorsRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inModes(t, allModes, func(fx *fixture) {
 				now := time.Now()
-				fx.runOrders(core.Config{AuditQueue: auditQueue, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(_ context.Context, m *core.Message) error {
+				fx.runOrders(core.Config{AuditQueue: auditQueue, RetryAckQueues: []string{"shipping"}, Recoverability: core.Recoverability{Unrecoverable: []error{errBoom}}}, func(_ context.Context, m *core.Message) error {
 					if m.ID == "fails again" {
 						return errBoom
 					}

@@ -62,7 +62,7 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 					fx.Fatal(err)
 				}
 				rules := core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: 1}}
-				fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", Recoverability: rules}, func(_ context.Context, m *core.Message) error {
+				fx.runOrders(core.Config{Observers: []core.Observer{seen.observer()}, AuditQueue: "audit", RetryAckQueues: []string{"acks"}, Recoverability: rules}, func(_ context.Context, m *core.Message) error {
 					return c.outcome(m)
 				})
 				m := order("m1")

@@ -21,6 +21,7 @@ const wholeConfig = `{
 	"inputQueue": "orders",
 	"queueExpiry": "168h",
 	"auditQueue": "audit",
+	"retryAckQueues": ["acks"],
 	"provision": "Never",
 	"sendOnly": false,
 	"baseTypes": {"orders.placed": ["orders.changed", "orders.event"]},
@@ -66,7 +67,7 @@ const wholeConfig = `{
 // Rule R13.
 func TestSettings_WholeConfigurationFromJSON(t *testing.T) {
 	want := core.Config{
-		Concurrency: 8, Transactions: core.TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", Provision: core.ProvisionNever,
+		Concurrency: 8, Transactions: core.TransactionReceiveOnly, InputQueue: "orders", QueueExpiry: 7 * 24 * time.Hour, AuditQueue: "audit", RetryAckQueues: []string{"acks"}, Provision: core.ProvisionNever,
 		DrainTimeout: 90 * time.Second, Instance: "one",
 		BaseTypes:      map[string][]string{"orders.placed": {"orders.changed", "orders.event"}},
 		HandlerTimeout: 10 * time.Second, OutageLimit: time.Minute,

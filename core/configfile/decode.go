@@ -230,7 +230,7 @@ func decodeFields(data []byte, v reflect.Value, path string) error {
 			return fmt.Errorf("%s is unknown here; known are %s", at, strings.Join(known, ", "))
 		}
 		own := v.FieldByIndex(f.index)
-		if err := decodeValue(value, own, at, f.isCore()); err != nil || !own.IsZero() {
+		if err := decodeValue(value, own, at, f.refusesEmpty()); err != nil || !own.IsZero() {
 			return err
 		}
 		switch replacement, listed := f.zero(); {

@@ -37,7 +37,8 @@
 //
 //   - A 0, or "", never stands for a default. It is obeyed if it means none (a limit, a
 //     timeout, retries); otherwise it is refused with the way to fix it, as for concurrency.
-//     Negative numbers and empty lists are refused.
+//     Negative numbers are refused, and empty lists except retryAckQueues, for which [] is
+//     none.
 //   - A level of retries is switched off by "numberOfRetries": 0, and on again by another
 //     number or by delays.
 //   - Transaction modes and other constants are named without their prefix: "ReceiveOnly",

@@ -42,6 +42,9 @@ func (f field) zero() (replacement string, listed bool) {
 	return replacement, listed
 }
 
+// refusesEmpty reports whether an empty list is no value of the field.
+func (f field) refusesEmpty() bool { return f.isCore() && !emptyLists[f.owner.Name()+"."+f.name] }
+
 // fields returns the fields that a file can set, in their order: the exported ones without
 // those that hold code. Those of embedded structs are among them, as in encoding/json.
 func fields(t reflect.Type) ([]field, error) {

@@ -47,6 +47,10 @@ var zeroValueErrors = map[string]string{
 	"RateLimit.TimeToWait":               `messages would fail without a pause: write "1ms" or more, or leave the key out for the default`,
 }
 
+// emptyLists has the settings of core that a file may set to an empty list, which differs
+// from the default.
+var emptyLists = map[string]bool{"Config.RetryAckQueues": true}
+
 // levels are the levels of retries, whose settings are put over earlier ones together.
 var levels = map[reflect.Type]bool{
 	reflect.TypeFor[core.Immediate](): true,

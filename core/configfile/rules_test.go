@@ -39,6 +39,11 @@ func TestRules_AreThoseOfEachSetting(t *testing.T) {
 			t.Errorf("there is no setting %s", name)
 		}
 	}
+	for name := range emptyLists {
+		if !there[name] {
+			t.Errorf("there is no setting %s", name)
+		}
+	}
 	for name := range literal {
 		if !there[name] {
 			t.Errorf("there is no setting %s", name)

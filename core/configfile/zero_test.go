@@ -189,6 +189,7 @@ func TestConfig_OfParts(t *testing.T) {
 		{`{"immediate":{"numberOfRetries":0},"errorQueue":"x","handlerTimeout":"1s","maxRetryAge":"0s"}`, &core.TypeRecoverability{}, core.TypeRecoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, ErrorQueue: "x", HandlerTimeout: time.Second, MaxRetryAge: core.Off}},
 		{`{"errorQueue":"x","requeueLimit":0}`, &core.Recoverability{}, core.Recoverability{ErrorQueue: "x", RequeueLimit: core.Off}},
 		{`{"transactions":"ReceiveOnly","provision":"Never","drainTimeout":"0s","outageLimit":"0s"}`, &core.Config{}, core.Config{Transactions: core.TransactionReceiveOnly, Provision: core.ProvisionNever, DrainTimeout: core.Off, OutageLimit: core.Off}},
+		{`{"retryAckQueues":[]}`, &core.Config{RetryAckQueues: []string{"acks"}}, core.Config{RetryAckQueues: []string{}}},
 		{`{}`, &core.Config{}, core.Config{}},
 	} {
 		if err := configfile.Decode([]byte(test.text), test.into); err != nil {

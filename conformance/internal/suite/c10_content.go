@@ -308,7 +308,7 @@ var contentCases = []testCase{
 		transport := t.open()
 		audit, acks := t.queue(transport), t.queue(transport)
 		var handled attempts
-		s := t.service(transport, func(c *core.Config) { c.AuditQueue = audit })
+		s := t.service(transport, func(c *core.Config) { c.AuditQueue, c.RetryAckQueues = audit, []string{acks} })
 		s.handle("order", handled.fail)
 		s.run()
 		sent := t.message(s.queue, "")
