@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/plan"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // work is a decision on its way to be carried out. One goroutine at a time owns it: that of
@@ -266,7 +267,7 @@ func (c *carrier) lost(w *work, s plan.Step, err error) {
 	switch {
 	case s.Verb == plan.Release:
 	case errors.Is(err, ErrUncounted):
-		c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s is redelivered, but %w", in.ID, err))
+		c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s is redelivered, but %w", bounded.Name(in.ID), err))
 	case s.Verb == plan.Consume || s.Verb == plan.Abandon:
 		c.ep.log.endpoint.WarnContext(a.decisionContext(), "message could not be settled while its lock held; it is redelivered",
 			"message_id", in.ID, "settlement", settlementNames[s.Verb], "error", err)
@@ -280,11 +281,11 @@ func (c *carrier) lose(w *work) {
 	a := w.attempt
 	c.run.endAttempt(a)
 	if w.failure == nil {
-		c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", a.message.incoming.ID))
+		c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("stored message %s is lost: its queue cannot be reached, and in transaction mode None it cannot be given back", bounded.Name(a.message.incoming.ID)))
 		return
 	}
 	c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
-		w.failure.messageID, len(w.failure.body), w.failure.Err, w.decision.action, w.cause))
+		bounded.Name(w.failure.messageID), len(w.failure.body), w.failure.Err, w.decision.action, w.cause))
 }
 
 // report logs that a step did not succeed, and that a place was given up for another.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // This file chooses the handlers of a message and calls them. Of the messages that name
@@ -37,7 +38,7 @@ func noHandlerError(messageType string) error {
 	if messageType == anyType {
 		return fmt.Errorf("%w: its header %s is missing or blank; name the type with Config.MessageType, or register a handler with HandleDefault", ErrNoType, headers.MessageTypes)
 	}
-	return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, messageType)
+	return fmt.Errorf("%w: %q; register one, or check the spelling", ErrNoHandler, bounded.Name(messageType))
 }
 
 // dispatch is the innermost handler: it runs the handlers registered for the type, in

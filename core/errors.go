@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // asSendError returns the SendError in err, if it has this number of messages.
@@ -181,7 +182,7 @@ func newMalformedError(err error) error {
 }
 
 func newDecodeError(messageType, contentType string, err error) error {
-	return &decodeError{statedError{ErrUndecodable, fmt.Sprintf("decode %q from %s: %v", messageType, contentType, err), err}}
+	return &decodeError{statedError{ErrUndecodable, fmt.Sprintf("decode %q from %s: %v", bounded.Name(messageType), bounded.Name(contentType), err), err}}
 }
 
 func newRequeueLimitError(limit int, err error) error {

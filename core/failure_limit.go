@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // This file ends an endpoint, or calls OnReached, when too many of its messages failed
@@ -58,7 +61,7 @@ func (t *terminalFailures) count(messageID string, at time.Time, limit *Unaccept
 	if len(t.newest) == maxFailedIDs {
 		t.newest = slices.Delete(t.newest, 0, 1)
 	}
-	t.newest = append(t.newest, messageID)
+	t.newest = append(t.newest, strings.Clone(bounded.Name(messageID)))
 	n := len(t.times)
 	if n < limit.Count {
 		return nil

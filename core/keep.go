@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core/internal/delays"
 	"github.com/reprise-go/reprise/core/internal/plan"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // The carrier keeps a work after a step that only a later try can follow.
@@ -102,7 +103,7 @@ func (c *carrier) scheduleRetry(w *work, s plan.Step) {
 			c.ep.log.endpoint.WarnContext(a.decisionContext(), "message could not be settled; it is tried again while its lock holds",
 				"message_id", in.ID, "settlement", settlement, "error", w.cause)
 		case criticalSettlementTries:
-			c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", in.ID, settlement, k.tries, w.cause))
+			c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s cannot be %s after %d tries; it is tried further: %w", bounded.Name(in.ID), settlement, k.tries, w.cause))
 		}
 	case w.failure == nil:
 		k.Backoff = c.moveBackoff(w)
@@ -133,7 +134,7 @@ func (c *carrier) recordFailedTry(w *work) {
 		w.hookSends = nil // HandleFailed runs again, in the next try
 	}
 	c.unfinished.remember(w)
-	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", w.action(), w.failure.messageID, w.kept.Backoff.After(w.walk.Tries), w.cause)
+	err := fmt.Errorf("%v of message %s cannot be carried out; trying again in %v: %w", w.action(), bounded.Name(w.failure.messageID), w.kept.Backoff.After(w.walk.Tries), w.cause)
 	if isBlocked(w.cause) { // the critical error was that of the message that tried
 		logFailure(a.decisionContext(), c.ep.log.moved, slog.LevelWarn, w.failure, "message is kept until its destination can be reached", slog.Any("cause", err))
 		return

@@ -19,8 +19,9 @@ func newLoggers(base *slog.Logger, endpoint, instance string) *loggers {
 	if base == nil {
 		base = slog.Default()
 	}
+	limited := slog.New(boundedHandler{base.Handler()})
 	named := func(name string) *slog.Logger {
-		return base.With("logger", name, "endpoint", endpoint, "instance", instance)
+		return limited.With("logger", name, "endpoint", endpoint, "instance", instance)
 	}
 	return &loggers{
 		endpoint:       named(logline.Endpoint),

@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/plan"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // A message that cannot be moved because its destination cannot be reached is stored in
@@ -156,7 +157,7 @@ func (c *carrier) storedWasDelivered(w *work, queue string) {
 func (c *carrier) giveUpStored(w *work) {
 	in := w.attempt.delivery.Incoming()
 	c.ep.unreachable.RemoveStored(w.note.key(in.ID))
-	c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("audit copy of message %s is given up after %v: %w", in.ID, maxAuditRetryTime, w.cause))
+	c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("audit copy of message %s is given up after %v: %w", bounded.Name(in.ID), maxAuditRetryTime, w.cause))
 }
 
 // key identifies a stored message for Health.

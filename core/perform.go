@@ -8,6 +8,7 @@ import (
 
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/plan"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // perform performs a step of a plan. An error comes with every class of one, Blocked too.
@@ -159,7 +160,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		c.run.reportUnreachable(queue, w.replaces(s), err, began)
 	case plan.TooLarge, plan.BadHeader, plan.Unsupported:
 		if w.failure == nil {
-			c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", queue, id, err))
+			c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", queue, bounded.Name(id), err))
 		}
 	}
 	return result, err

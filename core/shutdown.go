@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // Shutdown ends [Endpoint.Run]: no new message is started, and running handlers may finish
@@ -112,7 +113,7 @@ func (r *runner) waitDrained(idle <-chan struct{}) bool {
 func (r *runner) unfinishedError() error {
 	var handlers, settlements []string
 	for _, a := range r.pump.Attempts() {
-		name := fmt.Sprintf("message %s (%s)", a.message.incoming.ID, a.message.handledAs().messageType)
+		name := fmt.Sprintf("message %s (%s)", bounded.Name(a.message.incoming.ID), bounded.Name(a.message.handledAs().messageType))
 		if a.returned.Load() {
 			settlements = append(settlements, name)
 		} else {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/plan"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // This file commits the work of handlers that succeeded.
@@ -234,7 +235,7 @@ func refusalOf(err error, queue string) error {
 func (p *processor) retrySendInProcess(out Outgoing, err error) {
 	began := time.Now()
 	cancel := func() {
-		p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, out.ID, out.Queue, err))
+		p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, bounded.Name(out.ID), out.Queue, err))
 	}
 	p.carrier.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
 		if err = p.ep.sender.send(p.run.settleCtx, out); err != nil && time.Since(began) > maxAuditRetryTime {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // Errors that an adapter returns, wrapped with its own context.
@@ -126,7 +128,7 @@ func (e *SendError) Error() string {
 		}
 		shown++
 		b.WriteString(separator)
-		fmt.Fprintf(&b, "message %s to %q %s: %v", r.ID, r.To, r.State, r.Err)
+		fmt.Fprintf(&b, "message %s to %q %s: %v", bounded.Name(r.ID), bounded.Name(r.To), r.State, r.Err)
 	}
 	return b.String()
 }

@@ -3,6 +3,8 @@ package core
 import (
 	"fmt"
 	"sync"
+
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // maxUndeliverableQueues limits the remembered queues with a critical error.
@@ -44,7 +46,7 @@ func (c connectionReporter) messageUndeliverable(e Undeliverable) {
 				"message_id", e.MessageID, "queue", e.Queue, "error_queue", e.MovedTo, "tries", e.Tries, "error", e.Err)
 			if r.undeliverableQueues.first(e.Queue) {
 				r.raiseCritical(fmt.Errorf("delayed messages for queue %q cannot be put there and are moved to %q, the first one (%s) after %d tries: %w",
-					e.Queue, e.MovedTo, e.MessageID, e.Tries, e.Err))
+					e.Queue, e.MovedTo, bounded.Name(e.MessageID), e.Tries, e.Err))
 			}
 		case e.MoveErr != nil:
 			log.Error("delayed message can be put neither into its queue nor into the error queue; it is tried again",

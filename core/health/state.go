@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // State is the state of an endpoint at one moment, as core.Endpoint.Health returns it.
@@ -179,25 +180,33 @@ type criticalJSON struct {
 	At  time.Time `json:"at"`
 }
 
-// MarshalJSON writes the state with keys in camel case, errors and durations as text.
+// maxText is the length in bytes of the longest text in the JSON form. Errors may contain
+// texts that the senders of messages chose.
+const maxText = 4 << 10
+
+func errorText(err error) string { return bounded.Text(calls.ErrorText(err), maxText) }
+
+// MarshalJSON writes the state with keys in camel case, errors and durations as text, of
+// which the middle is left out beyond 4 KiB.
 func (s State) MarshalJSON() ([]byte, error) {
 	j := stateJSON{
 		Endpoint: s.Endpoint, Instance: s.Instance, Queue: s.Queue,
 		Starting: s.Starting, Running: s.Running, Draining: s.Draining, Paused: s.Paused, RateLimited: s.RateLimited, Isolating: s.Isolating,
-		Connected: s.Connected, ConnectionError: calls.ErrorText(s.ConnectionError), DisconnectedSince: s.DisconnectedSince,
-		SendError: calls.ErrorText(s.SendError), SendsFailingSince: s.SendsFailingSince, WithoutSubscriber: s.EventsWithoutSubscriber, RunError: calls.ErrorText(s.RunError),
+		Connected: s.Connected, ConnectionError: errorText(s.ConnectionError), DisconnectedSince: s.DisconnectedSince,
+		SendError: errorText(s.SendError), SendsFailingSince: s.SendsFailingSince, WithoutSubscriber: s.EventsWithoutSubscriber, RunError: errorText(s.RunError),
 		Concurrency: s.Concurrency, InFlight: s.InFlight,
 		Undelivered: s.Undelivered, UnreachableSince: s.UnreachableSince, Unsettled: s.Unsettled, Stalled: s.Stalled,
 		PutBackUntil: s.PutBackUntil, Retrying: s.Retrying, CriticalErrors: s.CriticalErrors, NotificationsDropped: s.NotificationsDropped,
 	}
 	for _, m := range s.Middleware {
+		m.State = bounded.Text(m.State, maxText)
 		j.Middleware = append(j.Middleware, middlewareJSON(m))
 	}
 	if s.OldestAttempt > 0 {
 		j.OldestAttempt = s.OldestAttempt.String()
 	}
 	if s.LastCritical != nil {
-		j.LastCritical = &criticalJSON{calls.ErrorText(s.LastCritical.Err), s.LastCritical.At}
+		j.LastCritical = &criticalJSON{errorText(s.LastCritical.Err), s.LastCritical.At}
 	}
 	return json.Marshal(j)
 }
