@@ -48,6 +48,22 @@ func TestUnpackHeaders_LeavesForeignProperties(t *testing.T) {
 	}
 }
 
+// A sender need not use PackHeaders: any header may arrive, and none gets the empty name, with
+// which a handler could not send the message on.
+func TestUnpackHeaders_MakesNoEmptyName(t *testing.T) {
+	for _, name := range []string{"Reprise.Escaped.", "Reprise.Escaped.Reprise.Escaped.", "Reprise.Escaped.Reprise.Escaped.Reprise.Escaped."} {
+		in := core.Incoming{Headers: core.HeadersFromMap(map[string]string{name: "x", "Reprise.Escaped.Reprise.GroupKey": "y"})}
+		transport.UnpackHeaders(&in)
+		if _, ok := in.Headers.Lookup(""); ok || in.Headers.Len() != 2 {
+			t.Errorf("%s arrives as %q", name, in.Headers.Map())
+		}
+		forwarded := core.Incoming{Headers: transport.PackHeaders(&core.Outgoing{Headers: in.Headers})}
+		if transport.UnpackHeaders(&forwarded); !maps.Equal(forwarded.Headers.Map(), in.Headers.Map()) {
+			t.Errorf("%s is sent on as %q, and arrives as %q", name, in.Headers.Map(), forwarded.Headers.Map())
+		}
+	}
+}
+
 func TestPackHeaders_AllocatesNothingWithoutNeed(t *testing.T) {
 	out := core.Outgoing{Headers: core.HeadersFromMap(map[string]string{"NServiceBus.MessageId": "1", "Reprise.Attempts": "2"})}
 	in := core.Incoming{Headers: out.Headers}

@@ -2,9 +2,18 @@ package sqlserver_test
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -23,7 +32,10 @@ func TestSecurity_UnverifiedConnectionsLogAWarning(t *testing.T) {
 		{"postgres://app:hunter2@10.0.0.1/queues?sslmode=require", []string{`"10.0.0.1" are encrypted, but do not verify the server`, "sslmode=verify-full"}},
 		{"postgres://app:hunter2@db/queues?sslmode=disable", []string{`"db" are not encrypted (sslmode=disable)`, "sslmode=verify-full"}},
 		{"postgres://app:hunter2@localhost,db,10.0.0.1,db/queues?sslmode=require", []string{`at "db", "10.0.0.1" are`}},
-		{"postgres://app:hunter2@db/queues?sslmode=verify-ca", nil},
+		{"postgres://app:hunter2@db/queues?sslmode=verify-ca", []string{`"db" accept the certificate of any host`, "sslmode=verify-ca without sslrootcert", "sslmode=verify-full"}},
+		{"postgres://app:hunter2@db/queues?sslmode=verify-ca&sslrootcert=" + authority(t), nil},
+		{"postgres://app:hunter2@db/queues?sslmode=require&sslrootcert=" + authority(t), nil},
+		{"postgres://app:hunter2@localhost/queues?sslmode=verify-ca", nil},
 		{"postgres://app:hunter2@db/queues?sslmode=verify-full", nil},
 		{"postgres://app:hunter2@db/queues?sslrootcert=system", nil},
 		{"postgres://app:hunter2@localhost/queues", nil},
@@ -58,6 +70,48 @@ func TestSecurity_UnverifiedConnectionsLogAWarning(t *testing.T) {
 			closed(t, opened)
 		}
 	}
+}
+
+// TestSecurity_VerificationOfTheApplicationIsTrusted: it may compare a fingerprint.
+func TestSecurity_VerificationOfTheApplicationIsTrusted(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig("postgres://app:hunter2@db/queues?sslmode=require")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.TLSConfig.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { return errors.New("another fingerprint") }
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	opened, err := sqlserver.New(sqlserver.Config{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if texts := opened.Warnings(); len(texts) > 0 {
+		t.Errorf("it warns of %q", texts)
+	}
+	closed(t, opened)
+}
+
+// authority returns the file of the certificate of a certificate authority.
+func authority(t *testing.T) string {
+	t.Helper()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(nil, certificate, certificate, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "authority.pem")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // TestSecurity_WarningIsLoggedOnce for any number of endpoints, also by those that only send.

@@ -1,7 +1,10 @@
 package serverurl
 
 import (
+	"crypto/tls"
 	"fmt"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -19,24 +22,27 @@ func WeaknessOfPgx(c *pgconn.Config) string {
 		return ""
 	}
 	var hosts []string
-	var plain, unverified bool
-	look := func(host string, port uint16, verifies, encrypted bool) {
-		if network, _ := pgconn.NetworkAddress(host, port); network == "unix" || transport.IsLocalHost(host) || verifies {
+	var plain, unverified, unnamed bool
+	look := func(host string, port uint16, config *tls.Config) {
+		nameless := takesAnyName(config)
+		if network, _ := pgconn.NetworkAddress(host, port); network == "unix" || transport.IsLocalHost(host) || transport.VerifiesServer(config) && !nameless {
 			return
 		}
-		plain, unverified = plain || !encrypted, unverified || encrypted
+		plain, unverified, unnamed = plain || config == nil, unverified || config != nil && !nameless, unnamed || nameless
 		if !slices.Contains(hosts, host) {
 			hosts = append(hosts, host)
 		}
 	}
-	look(c.Host, c.Port, transport.VerifiesServer(c.TLSConfig), c.TLSConfig != nil)
+	look(c.Host, c.Port, c.TLSConfig)
 	for _, f := range c.Fallbacks {
-		look(f.Host, f.Port, transport.VerifiesServer(f.TLSConfig), f.TLSConfig != nil)
+		look(f.Host, f.Port, f.TLSConfig)
 	}
 	var text string
 	switch {
 	case len(hosts) == 0:
 		return ""
+	case unnamed:
+		text = "accept the certificate of any host that a public authority has signed (sslmode=verify-ca without sslrootcert)"
 	case !unverified:
 		text = "are not encrypted (sslmode=disable)"
 	case plain:
@@ -46,6 +52,17 @@ func WeaknessOfPgx(c *pgconn.Config) string {
 	}
 	return fmt.Sprintf("connections to PostgreSQL at %s %s: another machine in the network can read and change messages, and log in as this role. "+
 		"Set the option sslmode=verify-full in the URL and, where the system does not know the certificate authority, sslrootcert=FILE", quoted(hosts), text)
+}
+
+// takesAnyName reports whether a configuration is pgx's for verify-ca, which compares no host
+// name, with the authorities of the system, which sign certificates for everybody. Another
+// function that verifies is the application's, and may well compare more.
+func takesAnyName(c *tls.Config) bool {
+	if c == nil || !c.InsecureSkipVerify || c.RootCAs != nil || c.VerifyConnection != nil || c.VerifyPeerCertificate == nil {
+		return false
+	}
+	verify := runtime.FuncForPC(reflect.ValueOf(c.VerifyPeerCertificate).Pointer())
+	return verify != nil && strings.HasPrefix(verify.Name(), reflect.TypeFor[pgconn.Config]().PkgPath()+".")
 }
 
 // WeaknessOfMicrosoft does the same for Microsoft SQL Server.
