@@ -17,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/names"
 	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
@@ -125,10 +126,10 @@ func (c *Config) complete() error {
 		if err := checkConnectionString(c.ConnectionString); err != nil {
 			wrong("Config.ConnectionString %w", err)
 		}
-	case strings.ContainsAny(c.Namespace, "/:@ "):
-		wrong("Config.Namespace is %q, but must be a host name alone, such as shop.servicebus.windows.net", c.Namespace)
+	case !sdkclient.IsHost(c.Namespace) || strings.Contains(c.Namespace, ":"):
+		wrong("Config.Namespace must be a host name alone, such as shop.servicebus.windows.net; a connection string belongs in Config.ConnectionString")
 	case !strings.Contains(c.Namespace, "."):
-		wrong("Config.Namespace is %q, but must be the whole host name, such as %s.servicebus.windows.net", c.Namespace, c.Namespace)
+		wrong("Config.Namespace must be the whole host name, such as shop.servicebus.windows.net")
 	}
 	if c.LockDuration == 0 {
 		c.LockDuration = defaultLock
@@ -140,14 +141,15 @@ func (c *Config) complete() error {
 	} else if c.MaxMessageBytes < 0 || c.MaxMessageBytes > maxMessageBytes {
 		wrong("Config.MaxMessageBytes is %d, but must be from 1 to %d, or 0 for the default of %d", c.MaxMessageBytes, maxMessageBytes, defaultMessageBytes)
 	}
-	if c.AdminEndpoint != "" {
-		if u, err := url.Parse(c.AdminEndpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			wrong("Config.AdminEndpoint must be a URL such as http://localhost:5300")
-		}
+	if c.AdminEndpoint != "" && c.adminURL() == nil {
+		wrong("Config.AdminEndpoint must be a URL such as http://localhost:5300")
 	}
-	for _, pattern := range c.SessionQueues {
+	if c.Client.CustomEndpoint != "" && !sdkclient.IsHost(c.Client.CustomEndpoint) {
+		wrong("Config.Client.CustomEndpoint must be a host name, with a port or without, such as proxy.example.com:5671")
+	}
+	for i, pattern := range c.SessionQueues {
 		if _, err := path.Match(pattern, ""); err != nil {
-			wrong("Config.SessionQueues has %q, which is no pattern of path.Match", pattern)
+			wrong("Config.SessionQueues[%d] is no pattern of path.Match", i)
 		}
 	}
 	for _, prefix := range []struct{ field, text string }{{"QueuePrefix", c.QueuePrefix}, {"TopicPrefix", c.TopicPrefix}} {
@@ -185,10 +187,10 @@ func checkConnectionString(text string) error {
 	}
 	u, err := url.Parse(has["endpoint"])
 	switch {
-	case err != nil || u.Host == "":
+	case err != nil || !sdkclient.IsHost(u.Host):
 		return errors.New("has no Endpoint=sb://NAMESPACE/; copy it again from the portal")
 	case has["entitypath"] != "":
-		return fmt.Errorf("has EntityPath=%s, which is that of one queue or topic; use the connection string of the namespace, or remove EntityPath where the policy suffices", has["entitypath"])
+		return errors.New("has an EntityPath, so that it is that of one queue or topic; use the connection string of the namespace, or remove EntityPath where the policy suffices")
 	case has["sharedaccesssignature"] == "" && has["sharedaccesskeyname"] == "":
 		return errors.New("has no SharedAccessKeyName; copy it again from the portal")
 	case has["sharedaccesssignature"] == "" && has["sharedaccesskey"] == "":
@@ -213,6 +215,29 @@ func (c *Config) connect() (*sdkclient.Client, error) { return sdkclient.New(c.c
 // host returns the host name of the namespace, from either field.
 func (c *Config) host() string { return c.client().Host() }
 
+// adminURL returns the scheme and the host of AdminEndpoint, which are all of it that is used, or nil if it has none.
+func (c *Config) adminURL() *url.URL {
+	u, err := url.Parse(c.AdminEndpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !sdkclient.IsHost(u.Host) {
+		return nil
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host}
+}
+
+// weaknesses returns warnings about connections to other machines that are not encrypted or do not verify the server.
+func (c *Config) weaknesses() (texts []string) {
+	if host := c.client().PlainText(); host != "" {
+		texts = append(texts, "connections to "+host+" are not encrypted, so that another machine in the network can read and change messages; to fix: remove UseDevelopmentEmulator=true from Config.ConnectionString, or run the emulator on this machine")
+	}
+	if u := c.adminURL(); u != nil && u.Scheme == "http" && !transport.IsLocalHost(u.Hostname()) {
+		texts = append(texts, "requests to "+u.Host+" that create and read queues and topics are not encrypted, so that another machine in the network can learn their tokens; to fix: begin Config.AdminEndpoint with https://")
+	}
+	if tls := c.Client.TLSConfig; tls != nil && !transport.VerifiesServer(tls) {
+		texts = append(texts, "connections to "+c.host()+" do not verify the server's certificate, so that a program between this one and the service could read messages; to fix: remove InsecureSkipVerify from Config.Client.TLSConfig")
+	}
+	return texts
+}
+
 // String returns the configuration without secrets. fmt, slog and encoding/json show a
 // Config like this, also within other values. fmt cannot do so for an unexported field of
 // another struct: give that struct a String method.
@@ -228,7 +253,7 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 // ConnectionString, and no functions. To store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
-// shownConfig has the fields of a Config that are not secret.
+// shownConfig has the fields of a Config that are not secret, and only such values of them that they can have.
 type shownConfig struct {
 	Namespace                string
 	AdminEndpoint            string
@@ -242,13 +267,32 @@ type shownConfig struct {
 
 func (c Config) shown() shownConfig {
 	s := shownConfig{
-		Namespace: c.host(), NoAdmin: c.NoAdmin, QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix, SessionQueues: c.SessionQueues,
+		Namespace: c.host(), NoAdmin: c.NoAdmin, QueuePrefix: shownName(c.QueuePrefix), TopicPrefix: shownName(c.TopicPrefix),
 		LockDuration: c.LockDuration, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
 	}
-	if u, err := url.Parse(c.AdminEndpoint); err == nil {
-		s.AdminEndpoint = u.Redacted()
+	for _, pattern := range c.SessionQueues {
+		s.SessionQueues = append(s.SessionQueues, shownName(pattern))
+	}
+	if s.Namespace == "" && c.Namespace != "" {
+		s.Namespace = notShown
+	}
+	if u := c.adminURL(); u != nil {
+		s.AdminEndpoint = u.String()
+	} else if c.AdminEndpoint != "" {
+		s.AdminEndpoint = notShown
 	}
 	return s
+}
+
+// notShown stands for a value that a field cannot have, and that may be a secret of another one.
+const notShown = "(not shown)"
+
+// shownName returns the beginning of a name, or a pattern of names.
+func shownName(text string) string {
+	if !names.IsPattern(text) {
+		return notShown
+	}
+	return text
 }
 
 // capabilities returns the capabilities of a transport with the configuration.

@@ -64,8 +64,8 @@ func New(cfg Config) (*Transport, error) {
 	if t.admin, err = t.connectAdmin(); err != nil {
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
-	if c := cfg.Client.TLSConfig; !transport.VerifiesServer(c) && c != nil {
-		t.warnings.Add("connections to " + cfg.host() + " do not verify the server's certificate, so that a program between this one and the service could read messages; to fix: remove InsecureSkipVerify from Config.Client.TLSConfig")
+	for _, text := range cfg.weaknesses() {
+		t.warnings.Add(text)
 	}
 	return t, nil
 }
@@ -92,11 +92,7 @@ func (t *Transport) connectAdmin() (*admin.Client, error) {
 		own := http.DefaultTransport.(*http.Transport).Clone()
 		options.Transport, t.idle = &http.Client{Transport: own}, own.CloseIdleConnections
 	}
-	if t.cfg.AdminEndpoint != "" {
-		u, err := url.Parse(t.cfg.AdminEndpoint)
-		if err != nil {
-			return nil, errors.New("Config.AdminEndpoint cannot be read")
-		}
+	if u := t.cfg.adminURL(); u != nil {
 		options.Transport = redirected{u, options.Transport}
 	}
 	if t.cfg.ConnectionString != "" {
@@ -137,7 +133,7 @@ func (t *Transport) CheckTopic(topic string) error {
 	return nil
 }
 
-// Warnings implements core.Describer.
+// Warnings implements core.Describer: it warns of connections to other machines that are not encrypted, for example.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
 // Capabilities implements core.Transport.

@@ -69,24 +69,29 @@ func CheckName(kind, name, prefix string) error {
 	return nil
 }
 
-// CheckPrefix returns an error for a prefix with which no queue or topic can exist. Its text begins with "is" or "has", to
-// follow the name of the setting.
+// CheckPrefix returns an error for a prefix with which no queue or topic can exist. Its text begins with a verb, to
+// follow the name of the setting. It does not quote the prefix, which may be a secret in the wrong setting.
 func CheckPrefix(prefix string) error {
 	if prefix == "" {
 		return nil
 	}
 	for _, r := range prefix {
 		if !isPlain(r) && r != '/' && r != '.' {
-			return fmt.Errorf("is %q and has %q in it; use letters, digits, periods, hyphens, underscores and slashes", prefix, r)
+			return fmt.Errorf("has %q in it; use letters, digits, periods, hyphens, underscores and slashes", r)
 		}
 	}
 	if !isLetterOrDigit(prefix[0]) {
-		return fmt.Errorf("is %q, but names have to begin with a letter or a digit", prefix)
+		return fmt.Errorf("begins with %q, but names have to begin with a letter or a digit", prefix[0])
 	}
 	if len(prefix) > maxQueueNameLength/2 {
 		return fmt.Errorf("has %d characters, and must leave room for names: at most %d", len(prefix), maxQueueNameLength/2)
 	}
 	return nil
+}
+
+// IsPattern reports whether a text has only characters of names and of patterns for path.Match.
+func IsPattern(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return !isPlain(r) && !strings.ContainsRune("/.*?[]^\\$", r) })
 }
 
 // isPlain reports whether every kind of name may have a character: a letter, digit, hyphen or underscore.

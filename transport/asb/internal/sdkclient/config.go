@@ -8,6 +8,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/reprise-go/reprise/transport"
 )
 
 // Config says where the service is, and how to sign in. Its fields are those of the adapter's Config.
@@ -21,8 +23,16 @@ type Config struct {
 // String returns the configuration without secrets.
 func (c *Config) String() string { return c.Host() }
 
-// Host returns the host name of the namespace, from either field.
+// Host returns the host name of the namespace, from either field, and "" if it is none: a
+// connection string in the wrong field has a key.
 func (c *Config) Host() string {
+	if host := c.rawHost(); IsHost(host) {
+		return host
+	}
+	return ""
+}
+
+func (c *Config) rawHost() string {
 	if c.Namespace != "" {
 		return c.Namespace
 	}
@@ -34,6 +44,37 @@ func (c *Config) Host() string {
 		}
 	}
 	return ""
+}
+
+// IsHost reports whether a text is a host name or an IP address, with or without a port.
+func IsHost(text string) bool {
+	u := url.URL{Host: text}
+	name := u.Hostname()
+	if net.ParseIP(name) != nil {
+		return true
+	}
+	if len(name) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '_'
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// PlainText returns the host name of another machine to which connections are not encrypted, and "" if there is none. How
+// the application's own function connects is not known.
+func (c *Config) PlainText() string {
+	addr, _, secure := c.dialed()
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil || secure || c.Options.NewWebSocketConn != nil || transport.IsLocalHost(host) {
+		return ""
+	}
+	return host
 }
 
 // dialed returns the address of the service, the name in its certificate, and whether it
