@@ -243,10 +243,7 @@ func (r *receiver) releaseAll(ctx context.Context, deliveries []*delivery) {
 // reclaimPlace takes a place for a due message, and reports whether there was one. Places
 // of requests for a session count as free: on a quiet queue such a request takes up to a
 // minute.
-func (r *receiver) reclaimPlace(shared bool) bool {
-	if !shared {
-		return true
-	}
+func (r *receiver) reclaimPlace() bool {
 	places, _, _, open := r.reserve(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -259,6 +256,6 @@ func (r *receiver) reclaimPlace(shared bool) bool {
 	default:
 		return false
 	}
-	r.postponed--
+	r.endPostponedLocked()
 	return true
 }

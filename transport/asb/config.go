@@ -70,6 +70,11 @@ type Config struct {
 	// default is 1 min.
 	LockDuration time.Duration
 
+	// MaxPostpone is the longest delayed retry or deferral of a message of a group, which holds its group until then. A later
+	// time in a message is ignored: a sender may have written it. All processes that receive from a queue should have the same
+	// value. The default is 30 days.
+	MaxPostpone time.Duration
+
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,
 	// because it has no subscriber yet, as NServiceBus does. Set it where publishers are
 	// deployed before subscribers. By default Publish returns an error that names the
@@ -104,6 +109,8 @@ const (
 	minLock     = 5 * time.Second // the service's limits
 	maxLock     = 5 * time.Minute
 
+	defaultPostpone = 30 * 24 * time.Hour
+
 	defaultMessageBytes = 240 << 10
 	maxMessageBytes     = 100<<20 - 64<<10
 
@@ -135,6 +142,11 @@ func (c *Config) complete() error {
 		c.LockDuration = defaultLock
 	} else if c.LockDuration < minLock || c.LockDuration > maxLock {
 		wrong("Config.LockDuration is %v, but must be from %v to %v, or 0 for the default of %v", c.LockDuration, minLock, maxLock, defaultLock)
+	}
+	if c.MaxPostpone == 0 {
+		c.MaxPostpone = defaultPostpone
+	} else if c.MaxPostpone < 0 {
+		wrong("Config.MaxPostpone is %v, but must be above 0, or 0 for the default of %v", c.MaxPostpone, defaultPostpone)
 	}
 	if c.MaxMessageBytes == 0 {
 		c.MaxMessageBytes = defaultMessageBytes
@@ -261,6 +273,7 @@ type shownConfig struct {
 	QueuePrefix, TopicPrefix string
 	SessionQueues            []string
 	LockDuration             time.Duration
+	MaxPostpone              time.Duration
 	IgnoreMissingTopics      bool
 	MaxMessageBytes          int
 }
@@ -268,7 +281,7 @@ type shownConfig struct {
 func (c Config) shown() shownConfig {
 	s := shownConfig{
 		Namespace: c.host(), NoAdmin: c.NoAdmin, QueuePrefix: shownName(c.QueuePrefix), TopicPrefix: shownName(c.TopicPrefix),
-		LockDuration: c.LockDuration, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
+		LockDuration: c.LockDuration, MaxPostpone: c.MaxPostpone, IgnoreMissingTopics: c.IgnoreMissingTopics, MaxMessageBytes: c.MaxMessageBytes,
 	}
 	for _, pattern := range c.SessionQueues {
 		s.SessionQueues = append(s.SessionQueues, shownName(pattern))

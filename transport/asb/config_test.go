@@ -37,6 +37,7 @@ func TestNew_RefusesBadConfigurations(t *testing.T) {
 		"no endpoint":                 {asb.Config{ConnectionString: "SharedAccessKeyName=root;SharedAccessKey=" + secretKey}, "no Endpoint"},
 		"no connection string":        {asb.Config{ConnectionString: secretKey[:20]}, "not NAME=VALUE"},
 		"a short lock":                {asb.Config{ConnectionString: anyInstance, LockDuration: time.Second}, "LockDuration is 1s"},
+		"a negative wait":             {asb.Config{ConnectionString: anyInstance, MaxPostpone: -time.Hour}, "MaxPostpone is -1h0m0s"},
 		"a long lock":                 {asb.Config{ConnectionString: anyInstance, LockDuration: time.Hour}, "LockDuration is 1h0m0s"},
 		"messages that are too large": {asb.Config{ConnectionString: anyInstance, MaxMessageBytes: 1 << 30}, "MaxMessageBytes"},
 		"a bad pattern":               {asb.Config{ConnectionString: anyInstance, SessionQueues: []string{"a["}}, "SessionQueues"},

@@ -46,6 +46,9 @@ var _ core.Delivery = (*delivery)(nil)
 func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *usage, s *session) *delivery {
 	d := &delivery{r: r, message: m, usage: u, session: s}
 	r.t.codec.Read(&d.in, r.address, m)
+	if d.in.Forged {
+		r.t.warnOfForgery(r.address)
+	}
 	if s != nil {
 		d.done = make(chan struct{})
 	}
@@ -84,10 +87,11 @@ func (d *delivery) Abandon(ctx context.Context, _ error) error {
 
 // failed returns the properties of a message that is released after a failure.
 func (d *delivery) failed() map[string]any {
-	if !names.IsDeadLetterQueue(d.r.address) || d.message.SequenceNumber == nil {
-		return nil
+	state := d.in.State
+	if names.IsDeadLetterQueue(d.r.address) {
+		state.Failed++
 	}
-	return map[string]any{message.PropertyFailed: int64(d.in.Failed + 1), message.PropertyFailedOf: *d.message.SequenceNumber}
+	return state.Properties(d.message)
 }
 
 // Release implements core.Delivery. The service counts it as a failure, since the SDK has
@@ -98,10 +102,11 @@ func (d *delivery) Release(ctx context.Context) error {
 
 // released returns the properties of a message that is released without a failure.
 func (d *delivery) released() map[string]any {
-	if names.IsDeadLetterQueue(d.r.address) {
-		return nil // it was not counted
+	state := d.in.State
+	if !names.IsDeadLetterQueue(d.r.address) { // there it was not counted
+		state.Released++
 	}
-	return map[string]any{message.PropertyReleased: int64(d.in.Released + 1)}
+	return state.Properties(d.message)
 }
 
 // Postpone implements core.Delivery. The session keeps its lock until the message is due;
@@ -110,12 +115,15 @@ func (d *delivery) Postpone(ctx context.Context, delay time.Duration, cause erro
 	if d.session == nil || d.in.GroupKey == "" || d.r.mode == core.TransactionNone || delay < 0 {
 		return fmt.Errorf("asb: postpone a message of %q by %v: it belongs to no session: %w", d.r.address, delay, errors.ErrUnsupported)
 	}
-	properties := map[string]any{}
-	if cause == nil {
-		properties = d.released()
+	if longest := d.r.t.cfg.MaxPostpone; delay > longest {
+		return fmt.Errorf("asb: postpone a message of %q by %v: Config.MaxPostpone is %v; set more, or shorter delays: %w", d.r.address, delay, longest, errors.ErrUnsupported)
 	}
-	properties[message.PropertyNotBefore] = message.RoundUp(d.r.t.codec.Scheduled(delay)).UnixMilli()
-	return d.settle(ctx, abandon(properties))
+	state := d.in.State
+	if cause == nil {
+		state.Released++
+	}
+	state.NotBefore = message.RoundUp(d.r.t.codec.Scheduled(delay))
+	return d.settle(ctx, abandon(state.Properties(d.message)))
 }
 
 // DeadLetter implements core.Delivery.
@@ -154,10 +162,11 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 		return nil, err
 	}
 	for key, before := range d.in.Headers.All() {
-		if now, kept := properties[key]; !kept {
-			properties[key] = ""
+		property := message.PropertyOf(key)
+		if now, kept := properties[property]; !kept {
+			properties[property] = ""
 		} else if now == before {
-			delete(properties, key)
+			delete(properties, property)
 		}
 	}
 	return properties, nil

@@ -16,6 +16,14 @@ func Arrived(coreReceiver core.Receiver) int {
 	return len(r.arrived)
 }
 
+// SetMaxPostponed changes how many sessions a receiver keeps locked whose messages are not due.
+func SetMaxPostponed(coreReceiver core.Receiver, n int) {
+	r := coreReceiver.(*receiver)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.maxPostponed = n
+}
+
 // Losses returns the errors of a link that is lost after times without messages.
 func Losses(lasted ...time.Duration) (errs []error) {
 	var l link

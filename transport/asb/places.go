@@ -72,29 +72,35 @@ func (r *receiver) giveUpPlace() {
 	r.room.Notify()
 }
 
-// lendPlace lends a place to others, unless too many sessions wait. It reports whether it
-// did.
-func (r *receiver) lendPlace() (shared bool) {
+// lendPlace lends a place to others. If too many sessions wait, it frees the place and
+// returns false.
+func (r *receiver) lendPlace() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.postponed >= maxPostponed {
+	r.asked--
+	r.room.Notify()
+	if r.postponed >= r.maxPostponed {
+		r.crowded = true
 		return false
 	}
 	r.postponed++
-	r.asked--
 	r.wanted++
 	r.startPollersLocked()
-	r.room.Notify()
 	return true
 }
 
 // forgoPlace ends the wait of a message that is not handed out.
-func (r *receiver) forgoPlace(shared bool) {
-	if !shared {
-		r.giveUpPlace()
-		return
-	}
+func (r *receiver) forgoPlace() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.endPostponedLocked()
+}
+
+// endPostponedLocked records that a session no longer waits. The receiver stays crowded for some more, so that its observer is
+// not told of each session.
+func (r *receiver) endPostponedLocked() {
 	r.postponed--
+	if r.postponed <= r.maxPostponed/2 {
+		r.crowded = false
+	}
 }

@@ -106,7 +106,9 @@ func release(ctx context.Context, c *sdkclient.Client, sdk settler, messages []*
 		bare := &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 		var properties map[string]any
 		if sub != azservicebus.SubQueueDeadLetter { // there deliveries are not counted
-			properties = map[string]any{message.PropertyReleased: int64(message.ReleasedOf(m) + 1)}
+			state := message.StateOf(m, false)
+			state.Released++
+			properties = state.Properties(m)
 		}
 		settling.Go(func() {
 			errs[i] = attempt(ctx, requestTimeout, func(ctx context.Context) error {

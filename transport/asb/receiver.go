@@ -20,24 +20,25 @@ import (
 // again at once. In mode None, in which the service forgets a message when it sends it, a
 // poller requests only as many messages as calls of Receive wait for.
 type receiver struct {
-	t           *Transport
-	address     string
-	mode        core.TransactionMode
-	sessions    bool          // the queue requires them
-	lock        time.Duration // of a message in this queue; 0: not known
-	keepExpired bool          // the queue dead-letters messages that are past their time to live, as far as is known
-	control     *control
-	outages     transport.Outages
-	closing     context.Context // ends when the receiver is closed
-	close       context.CancelFunc
-	graceful    context.Context // ends when Close may no longer wait for the service
-	abandon     context.CancelFunc
-	closedDone  chan struct{}  // closed when Close has released all messages
-	runPoller   func()         // requests messages until the receiver is closed
-	pollers     sync.WaitGroup // pollers and other goroutines; it grows with mu held, or by one of them
-	settlements sync.WaitGroup // in progress
-	arrivals    transport.Signal
-	room        transport.Signal // there may be places for a request
+	t            *Transport
+	address      string
+	mode         core.TransactionMode
+	sessions     bool          // the queue requires them
+	lock         time.Duration // of a message in this queue; 0: not known
+	maxPostponed int           // of sessions
+	keepExpired  bool          // the queue dead-letters messages that are past their time to live, as far as is known
+	control      *control
+	outages      transport.Outages
+	closing      context.Context // ends when the receiver is closed
+	close        context.CancelFunc
+	graceful     context.Context // ends when Close may no longer wait for the service
+	abandon      context.CancelFunc
+	closedDone   chan struct{}  // closed when Close has released all messages
+	runPoller    func()         // requests messages until the receiver is closed
+	pollers      sync.WaitGroup // pollers and other goroutines; it grows with mu held, or by one of them
+	settlements  sync.WaitGroup // in progress
+	arrivals     transport.Signal
+	room         transport.Signal // there may be places for a request
 
 	mu          sync.Mutex        // guards the fields below
 	client      *sdkclient.Client // another one after a call was given up
@@ -57,6 +58,7 @@ type receiver struct {
 	permanent   error     // an error that no retry can end
 	refusals    int       // of rights, since the last success
 	postponed   int       // sessions whose message is not due yet, or has no place
+	crowded     bool      // sessions are handed back, since too many are postponed
 	accepting   int       // requests for a session, each of which has a place
 	lent        int       // places of such requests that due messages have taken
 }
@@ -72,7 +74,7 @@ func newReceiver(t *Transport, c *sdkclient.Client, address string, cfg core.Rec
 	r := &receiver{
 		t: t, client: c, address: address, mode: cfg.Mode, sessions: t.cfg.names().KeepsGroups(address),
 		arrivals: transport.NewSignal(), room: transport.NewSignal(), closedDone: make(chan struct{}),
-		maxInFlight: cfg.MaxInFlight, unsettled: map[*delivery]struct{}{}, wanted: 1,
+		maxInFlight: cfg.MaxInFlight, maxPostponed: defaultMaxPostponed, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
 	r.closing, r.close = context.WithCancel(t.life.Context())

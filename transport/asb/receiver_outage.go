@@ -69,10 +69,13 @@ func (r *receiver) mayBeRefusedByChance(err error) bool {
 	return r.refusals < maxRefusals
 }
 
-// works records that the service has answered.
+// works records that the service has answered. A receiver that hands sessions back is not reported as sound.
 func (r *receiver) works() {
-	r.outages.End()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.refusals = 0
+	crowded := r.crowded
+	r.mu.Unlock()
+	if !crowded {
+		r.outages.End()
+	}
 }

@@ -3,6 +3,7 @@ package asb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -30,10 +31,9 @@ const (
 	// longestWait is the longest time after which a due message looks for a place once
 	// more.
 	longestWait = time.Second
-	// maxPostponed is the most sessions with a message that is not due yet that a
-	// receiver keeps locked without a place. Further ones take places of messages in
-	// flight.
-	maxPostponed = 1000
+	// defaultMaxPostponed is the most sessions with a message that is not due yet that a
+	// receiver keeps locked without a place. Further ones are handed back.
+	defaultMaxPostponed = 1000
 )
 
 // pollSessions runs a poller, which takes one session after the other.
@@ -77,10 +77,16 @@ func (r *receiver) pollSessions() {
 				continue
 			}
 		}
-		if err := s.serve(); err == nil {
+		switch err := s.serve(); {
+		case err == nil:
 			losses = 0
-		} else if losses++; losses > 1 {
-			r.notAnswered(waiting, 0, err, began)
+		case errors.Is(err, errCrowded):
+			r.outages.Failed(err, time.Now())
+			_ = transport.Sleep(r.closing, r.closing, longestWait, nil) // the service offers the session again
+		default:
+			if losses++; losses > 1 {
+				r.notAnswered(waiting, 0, err, began)
+			}
 		}
 	}
 }
@@ -122,15 +128,14 @@ func (r *receiver) acceptNext(ctx context.Context) (*session, error) {
 
 // serve hands on the messages of the session, one at a time, until there are none. It
 // begins with a place for the first one. It returns an error only if no message arrived
-// from the session.
+// from the session, or errCrowded.
 func (s *session) serve() error {
 	defer s.close()
 	patience := sessionFirst
 	for first := true; ; first, patience = false, sessionIdle {
 		d, err := s.nextOrLast(patience)
 		if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
-			s.keepLocked(err)
-			return nil
+			return s.keepLocked(err)
 		}
 		if d == nil {
 			s.r.giveUpPlace()
@@ -139,8 +144,8 @@ func (s *session) serve() error {
 			}
 			return err
 		}
-		if !s.awaitDue(d) {
-			return nil
+		if due, err := s.awaitDue(d); !due {
+			return err
 		}
 		s.r.releaseUnseen(s.r.answered(1, []*delivery{d}))
 		s.await(d)
@@ -200,42 +205,51 @@ func (s *session) next(patience time.Duration) (*delivery, error) {
 
 // keepLocked keeps a session locked whose message cannot be read, so that the service
 // offers other sessions. It lends the session's place to others.
-func (s *session) keepLocked(err error) {
-	shared := s.r.lendPlace()
+func (s *session) keepLocked(err error) error {
+	if !s.r.lendPlace() {
+		return errCrowded
+	}
 	s.r.outages.Failed(err, time.Now())
 	_ = transport.Sleep(s.r.closing, s.r.closing, time.Until(s.lockedUntil()), nil)
-	s.r.forgoPlace(shared)
+	s.r.forgoPlace()
+	return nil
 }
+
+// errCrowded is the error of a session that is handed back, since the receiver keeps too many. The service counts no delivery of
+// its message.
+var errCrowded = fmt.Errorf("the receiver keeps %d sessions locked whose messages are postponed, and hands others back, whose messages arrive late; to fix: find out why the groups fail, or run more instances", defaultMaxPostponed)
 
 // awaitDue keeps a postponed message until it is due and there is a place for it. Others
 // may use its place until then. It returns false if the session was lost, or the receiver
-// closed.
-func (s *session) awaitDue(d *delivery) bool {
+// closed, with errCrowded if the receiver keeps too many.
+func (s *session) awaitDue(d *delivery) (bool, error) {
 	due := func() time.Duration { return d.in.NotBefore.Sub(s.r.t.clock.Now()) }
 	if d.in.NotBefore.IsZero() || due() <= 0 || s.r.mode == core.TransactionNone {
-		return true
+		return true, nil
 	}
-	shared := s.r.lendPlace()
+	if !s.r.lendPlace() {
+		return false, errCrowded
+	}
 	for {
 		left := due()
 		var room transport.Signal
 		if left <= 0 {
-			if s.r.reclaimPlace(shared) {
-				return true
+			if s.r.reclaimPlace() {
+				return true, nil
 			}
 			left, room = longestWait, s.r.room
 		}
 		pause := min(left, max(minPause, time.Until(s.lockedUntil())/2))
 		if transport.Sleep(s.r.closing, s.r.closing, pause, room) != nil {
-			s.r.forgoPlace(shared)
+			s.r.forgoPlace()
 			ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
 			_ = d.releaseUnplaced(ctx)
 			cancel()
-			return false
+			return false, nil
 		}
 		if time.Until(s.lockedUntil()) <= s.r.lockDuration()/2 && s.renew(s.r.closing) != nil && time.Now().After(s.lockedUntil()) {
-			s.r.forgoPlace(shared)
-			return false
+			s.r.forgoPlace()
+			return false, nil
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -32,6 +33,7 @@ type Transport struct {
 	clock    transport.ServiceClock // locks and delays are by the service's clock
 	codec    message.Codec
 	warnings transport.Warnings
+	forgery  sync.Once // the warning of it
 	life     *transport.Lifecycle
 }
 
@@ -55,7 +57,7 @@ func New(cfg Config) (*Transport, error) {
 		cfg.Credential = sdkclient.PausingCredential(cfg.Credential)
 	}
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
-	t.codec = message.Codec{Clock: &t.clock, MessageType: cfg.MessageType}
+	t.codec = message.Codec{Clock: &t.clock, MessageType: cfg.MessageType, MaxPostpone: cfg.MaxPostpone}
 	t.sending = &connection{connect: cfg.connect, life: t.life}
 	if _, err := t.cfg.connect(); err != nil { // does not contact the service
 		return nil, fmt.Errorf("asb: open: %w", err)
@@ -68,6 +70,13 @@ func New(cfg Config) (*Transport, error) {
 		t.warnings.Add(text)
 	}
 	return t, nil
+}
+
+// warnOfForgery warns of the first message that is due later than Config.MaxPostpone allows.
+func (t *Transport) warnOfForgery(queue string) {
+	t.forgery.Do(func() {
+		t.warnings.Add(fmt.Sprintf("a message of the queue %q is postponed for longer than Config.MaxPostpone, %v, and was received at once: its sender has written that, or another process with a higher Config.MaxPostpone; to fix: give all processes the same, and find the sender", queue, t.cfg.MaxPostpone))
+	})
 }
 
 // amqpsPort is the port of Service Bus for AMQP over TLS.

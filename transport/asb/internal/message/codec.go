@@ -3,6 +3,8 @@
 package message
 
 import (
+	"time"
+
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/reprise-go/reprise/transport"
@@ -14,4 +16,6 @@ type Codec struct {
 	Clock *transport.ServiceClock
 	// MessageType returns the type of a foreign message in a queue; nil: it has none.
 	MessageType func(queue string, m *azservicebus.ReceivedMessage) string
+	// MaxPostpone is the longest time for which a message of a session can be postponed; 0: no limit.
+	MaxPostpone time.Duration
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -25,10 +24,9 @@ import (
 // Received is a message of the service as the adapter reads it.
 type Received struct {
 	core.Incoming
-	Released  int       // deliveries that were no failures
-	Failed    int       // failed deliveries from a dead-letter queue
-	NotBefore time.Time // of a postponed message, by the service's clock
-	Expires   time.Time // by the service's clock; zero: never
+	State
+	Forged  bool      // its state had a time later than any that an adapter with this configuration writes
+	Expires time.Time // by the service's clock; zero: never
 }
 
 // Expired reports whether the message is past its time to be received.
@@ -44,7 +42,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	}
 	h := make(map[string]string, len(m.ApplicationProperties))
 	for key, value := range m.ApplicationProperties {
-		if isOwnProperty(key, value) {
+		if isOwnProperty(key) {
 			continue
 		}
 		text := Text(value)
@@ -54,7 +52,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 		}
 		h[key] = text
 	}
-	r.readState(queue, m)
+	r.readCounts(c, queue, m)
 	switch {
 	case names.IsDeadLetterQueue(queue):
 		// "time-to-live isn't observed" there (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
@@ -85,56 +83,20 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	}
 }
 
-// isOwnProperty reports whether an application property was added by the adapter, and is
-// not a header.
-func isOwnProperty(key string, value any) bool {
-	switch key {
-	case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf:
-		_, isNumber := transport.Integer(value)
-		return isNumber
-	case propertyMessageID:
-		return true
-	}
-	return false
-}
-
-// number returns an application property that the adapter has added, or 0 if there is
-// none.
-func number(m *azservicebus.ReceivedMessage, key string) int64 {
-	n, _ := transport.Integer(m.ApplicationProperties[key])
-	return n
-}
-
-// readState reads how often a message was delivered, and when it is due.
-func (r *Received) readState(queue string, m *azservicebus.ReceivedMessage) {
-	if n := number(m, PropertyNotBefore); n != 0 {
-		r.NotBefore = time.UnixMilli(n)
-	}
+// readCounts reads how often a message was delivered, and when it is due.
+func (r *Received) readCounts(c *Codec, queue string, m *azservicebus.ReceivedMessage) {
+	r.State = StateOf(m, names.IsDeadLetterQueue(queue))
 	if names.IsDeadLetterQueue(queue) {
 		// The count belongs to the original queue. The service counts nothing in the
 		// dead-letter queue (azure-sdk-for-net#53437), not even a lock that has ended.
-		if m.SequenceNumber != nil && number(m, PropertyFailedOf) == *m.SequenceNumber {
-			r.Failed = int(max(0, min(number(m, PropertyFailed), math.MaxInt32)))
-		}
 		r.DeliveryCount, r.Redelivered = 1+r.Failed, true
 		return
 	}
-	counted := 0
-	if header := m.RawAMQPMessage.Header; header != nil {
-		counted = int(header.DeliveryCount)
+	if limit := c.Clock.Now().Add(c.MaxPostpone + clocksDiffer); c.MaxPostpone > 0 && r.NotBefore.After(limit) {
+		r.NotBefore, r.Forged = time.Time{}, true
 	}
-	r.Released = ReleasedOf(m)
+	counted := countOf(m)
 	r.DeliveryCount, r.Redelivered = 1+counted-r.Released, counted > 0
-}
-
-// ReleasedOf returns the number of deliveries of a message that were no failures. A
-// number greater than that of all deliveries is not the adapter's.
-func ReleasedOf(m *azservicebus.ReceivedMessage) int {
-	header := m.RawAMQPMessage.Header
-	if n := number(m, PropertyReleased); n > 0 && header != nil && n <= int64(header.DeliveryCount) {
-		return int(n)
-	}
-	return 0
 }
 
 // addForeign adds the values that a sender without headers has put into AMQP's own

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -148,13 +149,112 @@ func TestRead_DeliveryCountWithoutReleases(t *testing.T) {
 			in := read(&codec, "orders", foreign(func(m *azservicebus.ReceivedMessage) {
 				m.RawAMQPMessage.Header.DeliveryCount = c.counted
 				if c.released != nil {
-					m.ApplicationProperties = map[string]any{"Reprise.Released": c.released}
+					m.ApplicationProperties = map[string]any{"Reprise.Released": c.released, "Reprise.StateOf": *m.SequenceNumber}
 				}
 			}))
 			if in.DeliveryCount != c.want || in.Redelivered != (c.counted > 0) {
 				t.Errorf("the delivery count is %d, redelivered %v; want %d", in.DeliveryCount, in.Redelivered, c.want)
 			}
 		})
+	}
+}
+
+// Any sender can write the properties in which the adapter keeps the state of a message.
+func TestRead_StateOfAnotherMessageIsIgnored(t *testing.T) {
+	codec := message.Codec{Clock: new(transport.ServiceClock), MaxPostpone: 24 * time.Hour}
+	const own, due = int64(4711), time.Hour
+	for name, c := range map[string]struct {
+		queue    string
+		counted  uint32
+		stateOf  any // nil: missing
+		due      time.Duration
+		believed bool
+	}{
+		"its own":                              {"q", 1, own, due, true},
+		"its own, of another type":             {"q", 1, int32(own), due, true},
+		"another one's":                        {"q", 1, own + 1, due, false},
+		"the number as text":                   {"q", 1, "4711", due, false},
+		"that of no message":                   {"q", 1, nil, due, false},
+		"on the first delivery":                {"q", 0, own, due, false},
+		"later than anything can be postponed": {"q", 1, own, 200 * 365 * 24 * time.Hour, false},
+		"in a dead-letter queue":               {"q/$deadletterqueue", 0, own, due, true},
+		"another one's dead letter":            {"q/$deadletterqueue", 1, own + 1, due, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := foreign(func(m *azservicebus.ReceivedMessage) {
+				m.RawAMQPMessage.Header.DeliveryCount = c.counted
+				m.ApplicationProperties = map[string]any{
+					"Reprise.NotBefore": time.Now().Add(c.due).UnixMilli(), "Reprise.Failed": int64(3),
+				}
+				if c.stateOf != nil {
+					m.ApplicationProperties["Reprise.StateOf"] = c.stateOf
+				}
+			})
+			in := read(&codec, c.queue, m)
+			postponed, failed := c.believed && c.queue == "q", 0
+			if c.believed && !postponed {
+				failed = 3
+			}
+			if in.NotBefore.IsZero() == postponed || in.Failed != failed {
+				t.Errorf("it is due at %v, after %d failures in the dead-letter queue; want due later: %v, %d failures", in.NotBefore, in.Failed, postponed, failed)
+			}
+			if in.Forged != (c.due > due) {
+				t.Errorf("its state is taken as forged: %v", in.Forged)
+			}
+			// Otherwise the first settlement would make the rest of a forged state the message's own.
+			state := in.State
+			state.Released++
+			written := state.Properties(m)
+			for key := range m.ApplicationProperties {
+				if _, overwritten := written[key]; !overwritten && key != "Reprise.StateOf" {
+					t.Errorf("a settlement leaves %s", key)
+				}
+			}
+			if written["Reprise.StateOf"] != own || !postponed && written["Reprise.NotBefore"] != int64(0) {
+				t.Errorf("a settlement writes %v", written)
+			}
+		})
+	}
+	if written := (message.State{}).Properties(foreign(func(*azservicebus.ReceivedMessage) {})); written != nil {
+		t.Errorf("for a message without a state a settlement writes %v", written)
+	}
+}
+
+// ownNames are the names of properties of the adapter.
+var ownNames = []string{"Reprise.StateOf", "Reprise.Released", "Reprise.NotBefore", "Reprise.Failed", "Reprise.NativeMessageID"}
+
+func TestEncode_HeadersWithNamesOfOwnPropertiesArrive(t *testing.T) {
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	want := map[string]string{"Reprise.Escaped.Reprise.Released": "escaped", "Reprise.GroupKey": "a header", "Reprise.Other": "other"}
+	for i, name := range ownNames {
+		want[name] = strconv.Itoa(i)
+	}
+	copied := want
+	for range 3 { // copies of copies
+		m, err := codec.Encode(&core.Outgoing{ID: "id", Headers: core.HeadersFromMap(copied), Reason: core.ReasonMoveToError}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := read(&codec, "error", foreign(func(r *azservicebus.ReceivedMessage) { r.ApplicationProperties = m.ApplicationProperties }))
+		copied = in.Headers.Map()
+		if !maps.Equal(copied, want) {
+			t.Fatalf("the headers arrived as %v, want %v", copied, want)
+		}
+	}
+}
+
+func TestRead_OwnPropertiesOfASenderAreNoHeaders(t *testing.T) {
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	for _, value := range []any{"text", "\xff", true, 1.5, nil, int64(-1), uint64(math.MaxUint64), []byte{255}, amqp.UUID{1}, time.Now()} {
+		in := read(&codec, "q", foreign(func(m *azservicebus.ReceivedMessage) {
+			m.ApplicationProperties = map[string]any{}
+			for _, name := range ownNames {
+				m.ApplicationProperties[name] = value
+			}
+		}))
+		if in.Headers.Len() > 0 || in.Malformed != nil || in.DeliveryCount != 1 {
+			t.Errorf("%T: the headers are %v, delivery %d, malformed: %v", value, in.Headers, in.DeliveryCount, in.Malformed)
+		}
 	}
 }
 
@@ -226,12 +326,8 @@ func TestEncode_RefusesHeadersThatServiceBusDoesNotTake(t *testing.T) {
 		headers map[string]string
 		want    error
 	}{
-		"a property above 32 KiB":      {map[string]string{"a": strings.Repeat("x", 32<<10)}, core.ErrTooLarge},
-		"properties above 64 KiB":      {map[string]string{"a": quarter, "b": quarter, "c": quarter, "d": quarter}, core.ErrTooLarge},
-		"the adapter's own property":   {map[string]string{"Reprise.Released": "1"}, core.ErrInvalidHeader},
-		"that of dead letters":         {map[string]string{"Reprise.Failed": "1"}, core.ErrInvalidHeader},
-		"that of copies":               {map[string]string{"Reprise.NativeMessageID": "1"}, core.ErrInvalidHeader},
-		"the adapter's other property": {map[string]string{"Reprise.NotBefore": "1"}, core.ErrInvalidHeader},
+		"a property above 32 KiB": {map[string]string{"a": strings.Repeat("x", 32<<10)}, core.ErrTooLarge},
+		"properties above 64 KiB": {map[string]string{"a": quarter, "b": quarter, "c": quarter, "d": quarter}, core.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := codec.Encode(&core.Outgoing{ID: "id", Headers: core.HeadersFromMap(c.headers), Reason: core.ReasonMoveToError}, false)

@@ -16,27 +16,6 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-// These application properties are added by the adapter when it releases a message. They
-// are numbers, and headers are text.
-const (
-	// PropertyReleased is the number of deliveries of the message that ended without a
-	// failure. The service has counted them.
-	PropertyReleased = "Reprise.Released"
-	// PropertyNotBefore is the time at which a postponed message of a session is due, by
-	// the service's clock, in milliseconds since 1970.
-	PropertyNotBefore = "Reprise.NotBefore"
-	// PropertyFailed is the number of failed deliveries from a dead-letter queue, which
-	// the service does not count. PropertyFailedOf is the message's sequence number
-	// there: a copy that was sent on from there has another number, and its count starts
-	// anew.
-	PropertyFailed   = "Reprise.Failed"
-	PropertyFailedOf = "Reprise.FailedOf"
-)
-
-// propertyMessageID is an application property of a copy with a new native id: the native
-// id of the original message.
-const propertyMessageID = "Reprise.NativeMessageID"
-
 // These are limits. In the service (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-quotas) a
 // property has at most 32 KiB, all properties together at most 64 KiB. A copy for the
 // error queue has more headers than the original message.
@@ -48,6 +27,9 @@ const (
 	maxSessionIDLength = 128
 	maxMessageIDLength = 128
 )
+
+// clocksDiffer is how far apart two estimates of the service's clock may be.
+const clocksDiffer = time.Minute
 
 // annotationScheduled is the time at which the service makes a message available.
 const annotationScheduled = "x-opt-scheduled-enqueue-time"
@@ -109,10 +91,7 @@ func ApplicationProperties(h core.Headers) (map[string]any, error) {
 	}
 	properties, total := make(map[string]any, h.Len()), 0
 	for key, value := range h.All() {
-		switch key {
-		case PropertyReleased, PropertyNotBefore, PropertyFailed, PropertyFailedOf, propertyMessageID:
-			return nil, fmt.Errorf("%w: the adapter uses the key %q itself", core.ErrInvalidHeader, key)
-		}
+		key = PropertyOf(key)
 		if len(key) > maxPropertyBytes || len(value) > maxPropertyBytes {
 			return nil, fmt.Errorf("the header %.100q: %w", key, &core.TooLargeError{Limit: "Service Bus's limit of a property", Max: maxPropertyBytes, Size: max(len(key), len(value))})
 		}
