@@ -32,6 +32,7 @@ type work struct {
 	announced  bool       // the line about the action is written
 	concluded  bool       // observers were told
 	superseded bool       // the message was redelivered, and another goroutine has the decision
+	refusedBy  string     // the queue that has just refused a form of the copy, and is asked for the next at once
 	arrived    plan.Place // of the copy that is out
 	cause      error      // why the newest step failed
 
@@ -104,7 +105,7 @@ func (c *carrier) facts(w *work) plan.Facts {
 // try is left: then w is kept, or this is such a try and carry returns true.
 func (c *carrier) carry(w *work) (keep bool) {
 	if w.note.Queue != "" { // an audit copy may have expired since the last try
-		w.walk.Arrived(w.note.planned())
+		w.walk.Arrived(w.note.planned(w.decision.errorQueue))
 	}
 	w.walk.Plan(w.isEnding(c.ep.caps.MaxLockTime))
 	for {

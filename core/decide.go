@@ -112,6 +112,8 @@ type failure struct {
 	messageType   string // as which it was handled
 	headers       Headers
 	body          []byte // not to be written
+	groupKey      string
+	properties    map[string]string // not to be written
 	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
 	handlerBegan  time.Time // when Handler did, or the zero time
@@ -481,6 +483,7 @@ func isUnhandled(err error) bool {
 // setMessage sets the fields of f that come from this delivery of its message.
 func (f *failure) setMessage(in *Incoming) {
 	f.headers, f.body, f.Message = in.Headers, in.Body, nil
+	f.groupKey, f.properties = in.GroupKey, in.Properties
 	f.generatedID = !in.hasSentID()
 	f.edited, f.editCalled = nil, false
 }

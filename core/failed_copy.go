@@ -14,11 +14,25 @@ import (
 // or of its sender, where the transport has no room for them (R24).
 
 // failedCopy returns the failed message for a queue.
-func failedCopy(a *attempt, f *failure, queue string, headers Headers, reason SendReason) Outgoing {
-	out := a.delivery.Incoming().copyTo(queue, headers, reason)
-	out.ID = f.messageID // sanitized
-	out.Body = f.body
-	return out
+func failedCopy(f *failure, queue string, headers Headers, reason SendReason) Outgoing {
+	return Outgoing{
+		ID: f.messageID, Queue: queue, Headers: headers, Body: f.body,
+		GroupKey: f.groupKey, Properties: f.properties, Reason: reason,
+	}
+}
+
+// leftOut names the parts of the sender's metadata that a copy of the message lacks.
+func (f *failure) leftOut(out *Outgoing) []string {
+	keys := f.headers.without(out.Headers)
+	if f.groupKey != "" && out.GroupKey == "" {
+		keys = append(keys, "the group key")
+	}
+	for name := range f.properties {
+		if _, ok := out.Properties[name]; !ok {
+			keys = append(keys, "the property "+name)
+		}
+	}
+	return keys
 }
 
 // headersForCopy returns the headers of a failed message within the limits.
@@ -46,16 +60,20 @@ var bareHeaders = []string{headers.MessageID, headers.MessageTypes, headers.Cont
 // copyForErrorBare is the last resort for a message whose own headers no transport
 // accepts: only the headers that an operator needs to recognise and return it.
 func copyForErrorBare(f *failure) Headers {
-	var h Headers
-	sender := f.senderHeaders()
+	h := bareCopy(f.senderHeaders())
+	f.writeID(&h)
+	h.Set(headers.FailedQ, f.ReceiveQueue)
+	return sanitizeHeaders(h)
+}
+
+// bareCopy returns those of the bare headers that are no longer than ours are.
+func bareCopy(sender Headers) (h Headers) {
 	for _, key := range bareHeaders {
 		if value := sender.Get(key); value != "" && len(value) <= maxTypeName {
 			h.Set(key, value)
 		}
 	}
-	f.writeID(&h)
-	h.Set(headers.FailedQ, f.ReceiveQueue)
-	return sanitizeHeaders(h)
+	return h
 }
 
 // Limits of the headers that a failure adds to a message.
@@ -248,11 +266,21 @@ func dropToFit(h Headers, keys []string, body []byte, caps Capabilities) (smalle
 	return h, sizeFits(size, body, caps)
 }
 
-// sanitize repairs invalid headers of a foreign producer, which no transport need
+// sanitize repairs the invalid metadata of a foreign producer, which no transport need
 // accept, so that the message can be sent on (R24).
 func (f *failure) sanitize() {
 	f.headers = sanitizeHeaders(f.headers)
 	f.messageID = strings.ToValidUTF8(f.messageID, "\uFFFD")
+	f.groupKey = strings.ToValidUTF8(f.groupKey, "\uFFFD")
+	f.properties = sanitizeProperties(f.properties)
+}
+
+// sanitizeProperties returns properties as sanitizeHeaders returns headers.
+func sanitizeProperties(properties map[string]string) map[string]string {
+	if len(properties) == 0 {
+		return nil
+	}
+	return sanitizeHeaders(HeadersFromMap(properties)).Map()
 }
 
 // extendTrace returns the value of headers.Attempts with this failure added. If there are

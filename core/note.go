@@ -60,6 +60,9 @@ func parseNote(text string) (undeliveredNote, bool) {
 		return undeliveredNote{}, false
 	}
 	n.Tries = min(max(n.Tries, 1), 1000)
+	if now := time.Now(); parseTimeOrZero(n.Since).After(now) { // a sender has forged it
+		n.Since = headers.FormatTime(now)
+	}
 	return n, true
 }
 
@@ -124,22 +127,31 @@ func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work 
 		note.Queue = standard
 	}
 	note.Audit = note.Audit && note.Queue == c.ep.auditAddress // failed messages are not given up
-	wk := &work{attempt: a, worker: w, note: note}
+	wk := &work{attempt: a, worker: w, note: note, decision: decision{errorQueue: c.ep.rules.config.Failed.ErrorQueue}}
 	wk.walk.Facts = c.facts(wk)
 	return wk
 }
 
 // planned returns the part of the note that its plan depends on.
-func (n undeliveredNote) planned() plan.Note {
-	return plan.Note{Expired: n.Audit && time.Since(parseTimeOrZero(n.Since)) > maxAuditRetryTime}
+func (n undeliveredNote) planned(errorQueue string) plan.Note {
+	return plan.Note{
+		Expired: n.Audit && time.Since(parseTimeOrZero(n.Since)) > maxAuditRetryTime,
+		Custom:  !n.Audit && n.Queue != errorQueue,
+	}
 }
 
-// outgoing returns the stored message of an attempt for a queue.
-func (n undeliveredNote) outgoing(a *attempt, queue string) Outgoing {
+// outgoing returns the stored message of an attempt for a queue, in one form (R24).
+func (n undeliveredNote) outgoing(a *attempt, queue string, form plan.Form) Outgoing {
 	in := a.delivery.Incoming()
 	out := in.copyTo(queue, in.Headers, ReasonMoveToError)
 	if n.Audit {
 		out.Reason = ReasonAudit
+	}
+	switch form {
+	case plan.Clean:
+		out.sanitize()
+	case plan.Bare:
+		out.strip(in)
 	}
 	out.Headers.Del(headers.Undelivered)
 	return out

@@ -13,7 +13,7 @@ import (
 
 // perform performs a step of a plan. An error comes with every class of one, Blocked too.
 func (c *carrier) perform(w *work, s plan.Step) (plan.Class, error) {
-	if s.Form == plan.Clean { // and so are all later forms
+	if s.Form == plan.Clean && w.failure != nil { // and so are all later forms
 		w.failure.sanitize()
 	}
 	switch s.Verb {
@@ -122,13 +122,18 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	queue := w.queueOf(s.Place)
 	id, send := w.id(), func() error {
 		if w.failure == nil {
-			return c.replace(w, s, []Outgoing{w.note.outgoing(w.attempt, queue)})
+			out := w.note.outgoing(w.attempt, queue, s.Form)
+			err := c.replace(w, s, []Outgoing{out})
+			if err == nil && s.Form == plan.Bare {
+				c.ep.log.moved.ErrorContext(w.attempt.decisionContext(), "stored message was moved without headers of its sender, which the transport refused",
+					"message_id", w.id(), "queue", queue)
+			}
+			return err
 		}
-		headers := c.headersOf(w, w.failure, s.Form)
-		out := failedCopy(w.attempt, w.failure, queue, headers, ReasonMoveToError)
+		out := c.movedCopy(w, w.failure, queue, s.Form, ReasonMoveToError)
 		err := c.replace(w, s, w.sendsWith(s, out))
 		if err == nil && s.Form == plan.Bare {
-			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was moved without headers of its sender, which the transport refused", w.failure.headers.without(headers))
+			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was moved without headers of its sender, which the transport refused", w.failure.leftOut(&out))
 		}
 		return err
 	}
@@ -137,13 +142,16 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		w.arrive(s, err)
 		return class(err, id, w.hookSends), err
 	}
-	endProbe, err := c.ep.unreachable.Blocked(queue)
-	if err != nil {
-		return plan.Blocked, err
+	if w.refusedBy != queue {
+		endProbe, err := c.ep.unreachable.Blocked(queue)
+		if err != nil {
+			return plan.Blocked, err
+		}
+		defer endProbe()
 	}
-	defer endProbe()
+	w.refusedBy = ""
 	began := time.Now()
-	err = send()
+	err := send()
 	w.arrive(s, err)
 	result := class(err, id, w.hookSends)
 	switch result {
@@ -159,11 +167,27 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	case plan.Unreachable:
 		c.run.reportUnreachable(queue, w.replaces(s), err, began)
 	case plan.TooLarge, plan.BadHeader, plan.Unsupported:
-		if w.failure == nil {
-			c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("queue %q refuses stored message %s; it is stored further: %w", queue, bounded.Name(id), err))
+		if result != plan.Unsupported && s.Form != plan.Bare {
+			w.refusedBy = queue
+		} else if w.failure == nil {
+			effect := "it is stored further"
+			if queue != w.decision.errorQueue && !w.note.Audit {
+				effect = "it goes to the error queue"
+			}
+			c.run.raiseCriticalContext(w.attempt.decisionContext(), fmt.Errorf("queue %q refuses stored message %s in every form; %s: %w", queue, bounded.Name(id), effect, err))
 		}
 	}
 	return result, err
+}
+
+// movedCopy returns the failed message for an error queue, in one form. The bare one also has
+// neither group key nor properties: any of them may be the part that the transport refuses.
+func (c *carrier) movedCopy(w *work, f *failure, queue string, form plan.Form, reason SendReason) Outgoing {
+	out := failedCopy(f, queue, c.headersOf(w, f, form), reason)
+	if form == plan.Bare {
+		out.GroupKey, out.Properties = "", nil
+	}
+	return out
 }
 
 // headersOf returns the headers of the message in an error queue, in one form (R24).
@@ -220,17 +244,17 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 	var err error
 	if w.failure == nil {
 		note = w.note
+		note.Queue = w.queueOf(s.For)
 		note.Tries++
-		stored = note.storedCopy(w.note.outgoing(w.attempt, ""), c.ep.rules, c.ep.unreachable)
+		stored = note.storedCopy(w.note.outgoing(w.attempt, "", s.Form), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
 		f.headers.Set(headers.Undelivered, note.String()) // so that other headers make room for it
-		headers := c.headersOf(w, &f, s.Form)
-		stored = note.storedCopy(failedCopy(w.attempt, &f, "", headers, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
+		stored = note.storedCopy(c.movedCopy(w, &f, "", s.Form, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
 		if err == nil && s.Form == plan.Bare {
-			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was stored without headers of its sender, which the transport refused", w.failure.headers.without(headers))
+			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was stored without headers of its sender, which the transport refused", w.failure.leftOut(&stored))
 		}
 	}
 	w.arrive(s, err)
@@ -276,7 +300,7 @@ func (c *carrier) resend(w *work, s plan.Step) (plan.Class, error) {
 	case s.Form == plan.Bare:
 		copied.Del(headers.Attempts)
 	}
-	out := failedCopy(w.attempt, f, c.ep.address, copied, reason)
+	out := failedCopy(f, c.ep.address, copied, reason)
 	out.Delay = w.decision.action.Delay
 	if w.decision.action.Kind == ActionPutBack {
 		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)

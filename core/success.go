@@ -195,27 +195,55 @@ func (p *processor) sendLater(a *attempt, sends []Outgoing, err error) {
 			p.ep.log.endpoint.LogAttrs(a.decisionContext(), slog.LevelWarn, "the acknowledgement that an operator's retry asks for was refused; it is given up",
 				slog.String("message_id", a.delivery.Incoming().ID), slog.String("queue", out.Queue), slog.Any("error", cause))
 			continue
-		case out.Reason == ReasonAudit:
+		case out.Reason == ReasonAudit, out.Reason == ReasonUndelivered:
 			began := time.Now()
-			if !isRefusedPermanently(err, out.ID) { // perhaps another send was the cause
-				if cause = p.ep.sender.send(a.settlementContext(p.run), out); cause == nil {
-					p.accepted(a, []Outgoing{out})
-					continue
-				}
+			if cause = p.sendAudit(a, &out, err); cause == nil {
+				p.accepted(a, []Outgoing{out})
+				continue
 			}
-			if failedByQueue(cause, out.ID) {
-				p.run.reportUnreachable(out.Queue, "", cause, began)
+			if !failedByQueue(cause, out.ID) {
+				p.giveUpSend(out, cause)
+				continue
 			}
+			if out.Reason == ReasonUndelivered { // the endpoint's own queue cannot be reached
+				break
+			}
+			p.run.reportUnreachable(out.Queue, "", cause, began)
 			if p.ep.resolved.canStore(out.Queue) {
-				stored := []Outgoing{p.storedAudit(out)}
-				if p.ep.sender.send(a.settlementContext(p.run), stored...) == nil {
-					p.accepted(a, stored)
+				stored := p.storedAudit(out)
+				if p.sendAudit(a, &stored, nil) == nil {
+					p.accepted(a, []Outgoing{stored})
 					continue
 				}
 			}
 		}
 		p.retrySendInProcess(out, cause)
 	}
+}
+
+// sendAudit sends an audit copy that could not be sent together with other messages, because
+// of one of them. If the audit queue refuses it, it leaves without the headers of its sender,
+// any of which may be the reason.
+func (p *processor) sendAudit(a *attempt, out *Outgoing, err error) error {
+	if !isRefusedPermanently(err, out.ID) { // perhaps another send was the cause
+		err = p.ep.sender.send(a.settlementContext(p.run), *out)
+	}
+	if err == nil || failedByQueue(err, out.ID) {
+		return refusalOf(err, out.Queue)
+	}
+	out.strip(a.delivery.Incoming())
+	refused := refusalOf(err, out.Queue)
+	if err = p.ep.sender.send(a.settlementContext(p.run), *out); err != nil {
+		return refusalOf(err, out.Queue)
+	}
+	p.ep.log.endpoint.LogAttrs(a.decisionContext(), slog.LevelWarn, "audit copy was sent without headers of its sender, which the transport refused",
+		slog.String("message_id", out.ID), slog.String("queue", out.Queue), slog.Any("error", refused))
+	return nil
+}
+
+// giveUpSend reports a send of the engine itself that is not tried further.
+func (p *processor) giveUpSend(out Outgoing, err error) {
+	p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, bounded.Name(out.ID), out.Queue, err))
 }
 
 // refusalOf returns the error of the message to a queue.
@@ -231,14 +259,13 @@ func refusalOf(err error, queue string) error {
 }
 
 // retrySendInProcess repeats a send of the engine itself, which only this process knows
-// of, and gives it up after maxAuditRetryTime or when the endpoint stops.
+// of, and gives it up if it is refused, after maxAuditRetryTime or when the endpoint stops.
 func (p *processor) retrySendInProcess(out Outgoing, err error) {
 	began := time.Now()
-	cancel := func() {
-		p.run.raiseCritical(fmt.Errorf("%v of message %s to queue %q is given up: %w", out.Reason, bounded.Name(out.ID), out.Queue, err))
-	}
+	cancel := func() { p.giveUpSend(out, err) }
 	p.carrier.kept.Add(&backlog.Entry{WithoutDelivery: true, Backoff: moveBackoff, Cancel: cancel, Try: func() bool {
-		if err = p.ep.sender.send(p.run.settleCtx, out); err != nil && time.Since(began) > maxAuditRetryTime {
+		err = p.ep.sender.send(p.run.settleCtx, out)
+		if err != nil && (!failedByQueue(err, out.ID) || time.Since(began) > maxAuditRetryTime) {
 			cancel()
 			return true
 		}

@@ -4,6 +4,7 @@ package core
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/reprise-go/reprise/core/headers"
@@ -135,6 +136,26 @@ func (in *Incoming) copyTo(queue string, headers Headers, reason SendReason) Out
 		ID: in.ID, Queue: queue, Headers: headers, Body: in.Body,
 		GroupKey: in.GroupKey, Properties: in.Properties, Reason: reason,
 	}
+}
+
+// sanitize repairs the invalid metadata of a foreign producer (R24).
+func (out *Outgoing) sanitize() {
+	out.GroupKey = strings.ToValidUTF8(out.GroupKey, "\uFFFD")
+	out.Headers, out.Properties = sanitizeHeaders(out.Headers), sanitizeProperties(out.Properties)
+}
+
+// strip leaves a copy of a received message only the metadata by which an operator recognises
+// it, and that of the endpoint: any other may be the part that the transport refuses (R24).
+func (out *Outgoing) strip(in *Incoming) {
+	whole := out.Headers
+	out.Headers, out.GroupKey, out.Properties = bareCopy(whole), "", nil
+	in.writeID(&out.Headers)
+	for _, key := range []string{headers.FailedQ, headers.ProcessingEndpoint, headers.Undelivered} {
+		if value, ok := whole.Lookup(key); ok {
+			out.Headers.Set(key, value)
+		}
+	}
+	out.sanitize()
 }
 
 // Incoming is a received message. It is read-only after Receive returned it.

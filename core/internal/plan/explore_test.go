@@ -758,6 +758,9 @@ func scenarios() []scenario {
 			f := mode
 			f.Delayed = on(0)
 			add(scenario{stored: true, note: Note{Expired: on(1)}, facts: f})
+			if !on(1) {
+				add(scenario{stored: true, note: Note{Custom: true}, facts: f})
+			}
 		})
 	}
 	return all

@@ -214,6 +214,7 @@ func (l *ladder) beforeMove(d Decision, f Facts, p Progress) {
 // Note describes a stored message.
 type Note struct {
 	Expired bool // it is an audit copy that was tried for long enough
+	Custom  bool // its destination is another queue than the error queue, which replaces it
 }
 
 // Stored returns the ladder for a message that was stored in the own queue until its
@@ -223,13 +224,19 @@ func Stored(n Note, f Facts, p Progress, buf []Step) []Step {
 	if l.endsEarly(Decision{Action: MoveToError}, f, p) {
 		return l.steps
 	}
-	l.add(Step{Verb: Copy, Place: StoredQueue, For: StoredQueue, Atomic: f.Atomic})
+	l.copies(Step{Verb: Copy, Place: StoredQueue, For: StoredQueue, Atomic: f.Atomic}, Full, Clean, Bare)
 	switch {
 	case n.Expired:
 		l.add(Step{Verb: Consume})
 		return l.steps
 	case f.Delayed:
-		l.add(Step{Verb: Store, Place: OwnQueue, For: StoredQueue, Atomic: f.Atomic})
+		l.copies(Step{Verb: Store, Place: OwnQueue, For: StoredQueue, Atomic: f.Atomic, Patient: n.Custom}, Full, Clean, Bare)
+	}
+	if n.Custom { // and refuses the message
+		l.copies(Step{Verb: Copy, Place: ErrorQueue, For: ErrorQueue, Atomic: f.Atomic}, Full, Clean, Bare)
+		if f.Delayed {
+			l.copies(Step{Verb: Store, Place: OwnQueue, For: ErrorQueue, Atomic: f.Atomic}, Full, Clean, Bare)
+		}
 	}
 	l.add(Step{Verb: Keep})
 	return l.steps

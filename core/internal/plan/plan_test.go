@@ -154,11 +154,14 @@ func TestStored_Ladders(t *testing.T) {
 		p    Progress
 		want string
 	}{
-		{"stored", Note{}, Facts{Delayed: true}, Progress{}, "copy destination; store own queue for destination; keep"},
-		{"atomic", Note{}, Facts{Delayed: true, Atomic: true}, Progress{}, "copy destination (atomic); store own queue for destination (atomic); keep"},
-		{"without delayed delivery", Note{}, Facts{}, Progress{}, "copy destination; keep"},
-		{"none", Note{}, Facts{Delayed: true, None: true}, Progress{}, "copy destination; store own queue for destination; keep"},
-		{"expired", Note{Expired: true}, Facts{Delayed: true}, Progress{}, "copy destination; consume"},
+		{"stored", Note{}, Facts{Delayed: true}, Progress{}, "copy destination in 3 forms; store own queue for destination in 3 forms; keep"},
+		{"atomic", Note{}, Facts{Delayed: true, Atomic: true}, Progress{}, "copy destination (atomic) in 3 forms; store own queue for destination (atomic) in 3 forms; keep"},
+		{"without delayed delivery", Note{}, Facts{}, Progress{}, "copy destination in 3 forms; keep"},
+		{"none", Note{}, Facts{Delayed: true, None: true}, Progress{}, "copy destination in 3 forms; store own queue for destination in 3 forms; keep"},
+		{"expired", Note{Expired: true}, Facts{Delayed: true}, Progress{}, "copy destination in 3 forms; consume"},
+		{"custom", Note{Custom: true}, Facts{Delayed: true}, Progress{},
+			"copy destination in 3 forms; store own queue for destination (patient) in 3 forms; copy error queue in 3 forms; store own queue for error queue in 3 forms; keep"},
+		{"custom, without delayed delivery", Note{Custom: true}, Facts{}, Progress{}, "copy destination in 3 forms; copy error queue in 3 forms; keep"},
 		{"a copy is out", Note{}, Facts{Delayed: true}, Progress{OnlyConsume: true}, "consume"},
 		{"ending", Note{}, Facts{Delayed: true, Ending: true}, Progress{}, "release"},
 		{"ending, none", Note{}, Facts{None: true, Ending: true}, Progress{}, "lose"},

@@ -144,9 +144,15 @@ func TestWalk_Stored(t *testing.T) {
 		f              Facts
 		outcomes, want string
 	}{
-		"delivered":            {Note{}, Facts{Delayed: true}, "ok, ok", "copy destination; consume -> done"},
-		"stored again":         {Note{}, Facts{Delayed: true}, "unreachable, ok, ok", "copy destination; store own queue for destination; consume -> done"},
-		"refused":              {Note{}, Facts{Delayed: true}, "no queue, ok, ok", "copy destination; store own queue for destination; consume -> done"},
+		"delivered":    {Note{}, Facts{Delayed: true}, "ok, ok", "copy destination; consume -> done"},
+		"stored again": {Note{}, Facts{Delayed: true}, "unreachable, ok, ok", "copy destination; store own queue for destination; consume -> done"},
+		"refused":      {Note{}, Facts{Delayed: true}, "no queue, ok, ok", "copy destination; store own queue for destination; consume -> done"},
+		"refused in each form": {Note{}, Facts{}, "bad header, bad header, bad header, ok",
+			"copy destination; copy destination, clean; copy destination, bare; keep -> wait"},
+		"a custom queue refuses it": {Note{Custom: true}, Facts{Delayed: true}, "too large, unsupported, ok, ok",
+			"copy destination; copy destination, bare; copy error queue; consume -> done"},
+		"a custom queue is away, and the own queue": {Note{Custom: true}, Facts{Delayed: true}, "unreachable, unreachable",
+			"copy destination; store own queue for destination -> wait"},
 		"kept":                 {Note{}, Facts{}, "blocked, ok", "copy destination; keep -> wait"},
 		"an expired audit":     {Note{Expired: true}, Facts{Delayed: true}, "unreachable, ok", "copy destination; consume -> done"},
 		"delivered, no answer": {Note{}, Facts{Atomic: true, Delayed: true}, "unreachable, settled", "copy destination; store own queue for destination -> done"},
