@@ -43,9 +43,15 @@ type Config struct {
 	WaitTime time.Duration
 
 	// NoLongDelays makes Provision create no queue for delays above 15 minutes, and the
-	// endpoints look for none: Capabilities.MaxDelay is 15 minutes. Set it where no message
+	// endpoints look for none: Capabilities.MaxDelay is 15 minutes at most. Set it where no message
 	// waits for longer, to have half as many queues and requests.
 	NoLongDelays bool
+
+	// MaxDelay is the longest delay that a message may have. A longer one is refused when it is
+	// sent, and cut to MaxDelay in a message of another sender: its attributes ask for it, and
+	// any sender can write them. It is in whole seconds, from 1 s to 100 years. The default is
+	// 10 years.
+	MaxDelay time.Duration
 
 	// Format is the format of sent messages. All formats are read. The default is
 	// Wrapped.
@@ -92,6 +98,9 @@ const (
 	maxWait           = 20 * time.Second
 	retention         = message.Retention
 	maxNativeDelay    = 15 * time.Minute
+	year              = 8766 * time.Hour
+	defaultMaxDelay   = 10 * year
+	longestMaxDelay   = 100 * year
 	serviceLimit      = 1 << 20   // of a message in SQS, with its attributes
 	topicLimit        = 256 << 10 // of a message in SNS
 
@@ -169,6 +178,7 @@ func (c *Config) complete() error {
 	}
 	duration("VisibilityTimeout", &c.VisibilityTimeout, time.Second, maxVisibility, defaultVisibility)
 	duration("WaitTime", &c.WaitTime, time.Second, maxWait, maxWait)
+	duration("MaxDelay", &c.MaxDelay, time.Second, longestMaxDelay, defaultMaxDelay)
 	if c.Format < Wrapped || c.Format > Raw {
 		wrong("Config.Format is %d; use Wrapped or Raw", int(c.Format))
 	}
@@ -217,6 +227,7 @@ type shownConfig struct {
 	Region, QueuePrefix, TopicPrefix string
 	VisibilityTimeout, WaitTime      time.Duration
 	NoLongDelays                     bool
+	MaxDelay                         time.Duration
 	Format                           Format
 	LargeBodies, MaxMessageBytes     int
 	IgnoreMissingTopics              bool
@@ -227,7 +238,7 @@ func (c Config) shown() shownConfig {
 	s := shownConfig{
 		QueuePrefix: c.QueuePrefix, TopicPrefix: c.TopicPrefix,
 		VisibilityTimeout: c.VisibilityTimeout, WaitTime: c.WaitTime,
-		NoLongDelays: c.NoLongDelays, Format: c.Format,
+		NoLongDelays: c.NoLongDelays, MaxDelay: c.MaxDelay, Format: c.Format,
 		LargeBodies: c.LargeBodies, MaxMessageBytes: c.MaxMessageBytes,
 		IgnoreMissingTopics: c.IgnoreMissingTopics, KMSKey: c.KMSKey,
 	}
@@ -249,6 +260,7 @@ func capabilities(c *Config) core.Capabilities {
 		},
 		Limits: core.Limits{
 			DelayPrecision:  deliveryDelayPrecision,
+			MaxDelay:        c.MaxDelay,
 			MaxLockTime:     maxVisibility,
 			MaxReceiveBatch: receiveBatch,
 			MaxMessageBytes: c.MaxMessageBytes,
@@ -265,7 +277,7 @@ func capabilities(c *Config) core.Capabilities {
 		},
 	}
 	if c.NoLongDelays {
-		caps.MaxDelay = maxNativeDelay
+		caps.MaxDelay = min(c.MaxDelay, maxNativeDelay)
 	}
 	return caps
 }

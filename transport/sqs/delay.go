@@ -1,7 +1,9 @@
 package sqs
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -57,21 +59,42 @@ func (d *delays) run() {
 
 // forwarding is a message that is sent on, and then deleted from its previous queue.
 type forwarding struct {
-	from  *delivery
-	entry *batch.Entry[*sending] // nil: the message is only deleted
-	to    *batch.Batcher[*sending]
+	from   *delivery
+	entry  *batch.Entry[*sending] // nil: the message is only deleted
+	to     *batch.Batcher[*sending]
+	excess error // the service allows no such message: it was not sent
 }
 
 // forwardTo begins to send a message to a queue.
 func (t *Transport) forwardTo(address string, from *delivery, s *sending) forwarding {
-	f := forwarding{from, &batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, t.sender(address)}
-	f.to.Add(f.entry)
+	f := forwarding{from, &batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, t.sender(address), s.excess()}
+	if f.excess == nil {
+		f.to.Add(f.entry)
+	}
 	return f
+}
+
+// await waits until the message is sent on. It returns whether the service refuses this
+// message, now and later.
+func (f *forwarding) await() (refused bool, err error) {
+	switch {
+	case f.excess != nil:
+		return true, f.excess
+	case f.entry == nil:
+		return false, nil
+	}
+	err, _ = f.to.Await(context.Background(), f.entry, 0)
+	if _, ofEntry := errors.AsType[*entryError](err); ofEntry {
+		kind := faultOf(err)
+		refused = kind == faultTooLarge || kind == faultOther
+	}
+	return refused, err
 }
 
 // forward sends messages on and deletes them. If a message was sent and could not be
 // deleted, it is sent once more when it is redelivered; the service drops the second one
-// if that is within five minutes.
+// if that is within five minutes. A message that is refused with the attributes of its
+// delay goes to the receiver's queue without them, from where it goes to the error queue.
 func (d *delays) forward(arrived []*delivery) error {
 	r := d.r
 	if len(arrived) == 0 {
@@ -108,23 +131,46 @@ func (d *delays) forward(arrived []*delivery) error {
 		}
 		forwarded[i] = r.t.forwardTo(to, m, s)
 	}
-	return r.finishForwarding(d.url, forwarded)
+	refused, err := r.finishForwarding(d.url, forwarded)
+	if len(refused) == 0 {
+		return err
+	}
+	forwarded = forwarded[:0]
+	for _, m := range refused {
+		s := m.copied(message.AttrDelaySeconds, message.AttrDue, message.AttrDelay, message.AttrLives, message.AttrWait)
+		s.Add(message.AttrWait, message.Undelayed)
+		forwarded = append(forwarded, r.t.forwardTo(r.address, m, s))
+	}
+	refused, undelayed := r.finishForwarding(d.url, forwarded)
+	r.release(d.url, refused)
+	return cmp.Or(err, undelayed)
 }
 
 // longDue returns when a message in a queue of long delays is due, and when it was first
 // sent as far as the message tells, by the service's clock.
 func (d *delivery) longDue() (due, sent time.Time) {
 	attrs := message.Attributes(d.in.Native.(*types.Message))
+	var delay time.Duration
 	if n, err := strconv.ParseInt(attrs[message.AttrDue], 10, 64); err == nil {
-		return time.UnixMilli(n), d.in.Sent
-	}
-	delay := message.ParseMilliseconds(attrs[message.AttrDelay])
-	if delay == 0 { // from an NServiceBus endpoint
+		delay = time.UnixMilli(n).Sub(d.in.Sent)
+	} else if delay = message.ParseMilliseconds(attrs[message.AttrDelay]); delay == 0 { // from an NServiceBus endpoint
 		if n, err := strconv.ParseInt(attrs[message.AttrDelaySeconds], 10, 64); err == nil && n > 0 && n < int64((1<<63-1)/time.Second) {
 			delay = time.Duration(n) * time.Second
 		}
 	}
-	return d.in.Sent.Add(delay), d.in.Sent
+	return d.in.Sent.Add(d.r.believed(delay)), d.in.Sent
+}
+
+// believed returns a delay that a message asks for, or Config.MaxDelay if that is shorter.
+func (r *receiver) believed(delay time.Duration) time.Duration {
+	limit := r.t.cfg.MaxDelay
+	if delay > limit {
+		r.t.warnOfDelay.Do(func() {
+			r.t.warnings.Add(fmt.Sprintf("a message to %q asks for a delay of %v, more than Config.MaxDelay; such messages are delivered after %v. "+
+				"Raise Config.MaxDelay if senders need longer delays", r.address, delay, limit))
+		})
+	}
+	return min(delay, limit)
 }
 
 // now returns the service's time. It is exact for a message that has just been received
@@ -148,36 +194,49 @@ func (d *delivery) copied(without ...string) *sending {
 
 // finishForwarding waits until messages are sent on, and deletes them from the queue with
 // the URL. A message that could not be sent stays there, and is redelivered at once; its
-// count stays the same in this process.
-func (r *receiver) finishForwarding(url string, forwarded []forwarding) (err error) {
+// count stays the same in this process. Messages that the service refuses, now and later,
+// are returned.
+func (r *receiver) finishForwarding(url string, forwarded []forwarding) (refused []*delivery, err error) {
 	var done, left []*delivery
 	for _, f := range forwarded {
-		if f.entry != nil {
-			if failed, _ := f.to.Await(context.Background(), f.entry, 0); failed != nil {
-				err = failed
-				f.from.noteUnseen()
-				left = append(left, f.from)
-				continue
-			}
+		switch always, failed := f.await(); {
+		case failed == nil:
+			done = append(done, f.from)
+		case always:
+			f.from.refusal = failed
+			refused = append(refused, f.from)
+		default:
+			err = failed
+			left = append(left, f.from)
 		}
-		done = append(done, f.from)
 	}
-	requests := settleRequests{r.t, url}
-	requests.deleteAll(r.cut, done)
-	requests.release(r.cut, left)
-	return err
+	settleRequests{r.t, url}.deleteAll(r.cut, done)
+	r.release(url, left)
+	return refused, err
+}
+
+// release makes messages of the queue with the URL, which no handler has seen, available to
+// others. Their count stays the same in this process.
+func (r *receiver) release(url string, unseen []*delivery) {
+	for _, d := range unseen {
+		d.noteUnseen()
+	}
+	settleRequests{r.t, url}.release(r.cut, unseen)
 }
 
 // delayAll delays messages of the receiver's own queue that are not due: events, which
 // SNS does not delay, and messages to a FIFO queue, in which SQS cannot delay a single
-// message.
-func (r *receiver) delayAll(notDue []*delivery) error {
+// message. There a message waits in a separate group, which the adapter made: in another
+// group it would block the messages after it. delayAll returns messages that cannot be
+// delayed, as malformed ones.
+func (r *receiver) delayAll(notDue []*delivery) (malformed []*delivery, err error) {
 	var forwarded []forwarding
 	for _, d := range notDue {
 		now := d.now()
-		remaining := d.in.Sent.Add(d.in.Wait).Sub(now)
-		lock := isFIFO(r.address) || remaining > maxNativeDelay
-		if lock && remaining > 0 && d.in.ReceiveCount == 1 {
+		remaining := d.in.Sent.Add(r.believed(d.in.Wait)).Sub(now)
+		fifo := isFIFO(r.address)
+		waits := remaining > 0 && (fifo || remaining > maxNativeDelay)
+		if waits && (d.in.WaitsAlone || !fifo) && d.in.ReceiveCount == 1 {
 			r.settler.lock(r.cut, []*delivery{d}, min(remaining, longestDelayLock))
 			continue
 		}
@@ -186,23 +245,33 @@ func (r *receiver) delayAll(notDue []*delivery) error {
 			s.Add(message.AttrLives, strconv.FormatInt(max(1, (d.in.TTL-now.Sub(d.in.Sent)).Milliseconds()), 10))
 		}
 		switch {
-		case lock && remaining > 0: // once more
+		case waits: // once more
 			s.Add(message.AttrWait, strconv.FormatInt(max(1, remaining.Milliseconds()), 10))
-		case remaining > 0:
+		case d.in.Enveloped: // the envelope has the previous value
+			s.Add(message.AttrWait, "0")
+		}
+		if remaining > 0 && !waits {
 			s.delaySeconds = int32(seconds(remaining))
 			s.Add(message.AttrDelay, strconv.FormatInt(int64(s.delaySeconds)*1000, 10))
 		}
-		if isFIFO(r.address) {
-			s.deduplication = d.in.NativeID
-			if s.group = message.Ungrouped + s.deduplication; d.in.GroupKey != "" && !(lock && remaining > 0) {
-				s.group = message.GroupID(d.in.GroupKey)
-			}
-		} else if d.in.GroupKey != "" {
+		switch {
+		case fifo && waits:
+			s.group = message.Waiting + d.in.NativeID
+		case d.in.GroupKey != "":
 			s.group = message.GroupID(d.in.GroupKey)
+		case fifo:
+			s.group = message.Ungrouped + d.in.NativeID
+		}
+		if fifo {
+			s.deduplication = d.in.NativeID
 		}
 		forwarded = append(forwarded, r.t.forwardTo(r.address, d, s))
 	}
-	return r.finishForwarding(r.url, forwarded)
+	malformed, err = r.finishForwarding(r.url, forwarded)
+	for _, d := range malformed {
+		d.in.Malformed = errors.Join(d.in.Malformed, fmt.Errorf("its delay of %v cannot be honoured, because SQS allows no copy of it that waits for the rest; send it with fewer attributes or a smaller body: %w", d.in.Wait, d.refusal))
+	}
+	return malformed, err
 }
 
 // longestDelayLock is the longest lock of a message that is not due. After it the message
@@ -218,10 +287,7 @@ func (r *receiver) releaseAll(surplus []*delivery) {
 		return
 	}
 	if isFIFO(r.address) {
-		for _, d := range surplus {
-			d.noteUnseen()
-		}
-		r.settler.release(r.cut, surplus)
+		r.release(r.url, surplus)
 		return
 	}
 	forwarded := make([]forwarding, len(surplus))
@@ -241,5 +307,6 @@ func (r *receiver) releaseAll(surplus []*delivery) {
 		}
 		forwarded[i] = r.t.forwardTo(r.address, d, s)
 	}
-	_ = r.finishForwarding(r.url, forwarded) // messages that could not be sent were released
+	refused, _ := r.finishForwarding(r.url, forwarded) // messages that could not be sent were released
+	r.release(r.url, refused)
 }

@@ -23,7 +23,8 @@ type delivery struct {
 	handle string
 	key    string // in the delivery log
 
-	refreshed bool // its lock was renewed before it was handed out; guarded by the receiver's mu
+	refreshed bool  // its lock was renewed before it was handed out; guarded by the receiver's mu
+	refusal   error // why the service refuses its copy; set before it is handed out
 
 	mu        sync.Mutex // guards the fields below
 	lockEnd   time.Time  // at the earliest

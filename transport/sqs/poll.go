@@ -44,10 +44,34 @@ func (r *receiver) ask(places int) {
 		r.settler.deleteAll(r.cut, p.expired)
 	}
 	if len(p.notDue) > 0 {
-		if err := r.delayAll(p.notDue); err != nil && r.closing.Err() == nil {
+		malformed, err := r.delayAll(p.notDue)
+		r.handOut(malformed)
+		if err != nil && r.closing.Err() == nil {
 			r.pause(r.outages.Failed(err, began))
 		}
 	}
+}
+
+// handOut makes messages available to Receive that were not to be handed out yet.
+func (r *receiver) handOut(messages []*delivery) {
+	if len(messages) == 0 {
+		return
+	}
+	var ready, stored []*delivery
+	for _, d := range messages {
+		if d.in.BodyKey != "" {
+			stored = append(stored, d)
+		} else {
+			ready = append(ready, d)
+		}
+	}
+	r.mu.Lock()
+	if r.asked += len(stored); len(stored) > 0 {
+		r.pollers.Go(func() { r.fetchBodies(stored, len(stored)+1, false) })
+	}
+	surplus := r.arriveLocked(ready...)
+	r.mu.Unlock()
+	r.releaseAll(surplus)
 }
 
 // answered records the answer to a request for messages: brought is their number, and p

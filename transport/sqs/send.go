@@ -130,7 +130,7 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 			// SQS cannot delay a single message of a FIFO queue. Its receiver does, and
 			// puts the message into its group when it is due.
 			s.Add(message.AttrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
-			s.group = message.Ungrouped + rand.Text()
+			s.group = message.Waiting + rand.Text()
 		}
 	default:
 		if delay > 0 {

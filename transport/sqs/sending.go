@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"maps"
 	"time"
 
@@ -122,6 +123,21 @@ func (s *sending) attributes() map[string]types.MessageAttributeValue {
 		m[a.Name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
 	}
 	return m
+}
+
+// maxAttributes is the service's limit of a message.
+const maxAttributes = 10
+
+// excess returns an error for a message that the service refuses because of its size or its
+// attributes.
+func (s *sending) excess() error {
+	if n := len(s.attributes()); n > maxAttributes {
+		return fmt.Errorf("it has %d attributes, and SQS allows %d", n, maxAttributes)
+	}
+	if n := s.bytes(); n > serviceLimit {
+		return fmt.Errorf("it has %d bytes with its attributes, and SQS allows %d", n, serviceLimit)
+	}
+	return nil
 }
 
 // bytes returns the size of the message as the service counts it.

@@ -48,9 +48,10 @@ type Transport struct {
 	senders    map[string]*batch.Batcher[*sending]
 	publishers map[string]*batch.Batcher[*sending]
 
-	life     *transport.Lifecycle
-	runners  *batch.Runners
-	warnings transport.Warnings
+	life        *transport.Lifecycle
+	runners     *batch.Runners
+	warnings    transport.Warnings
+	warnOfDelay sync.Once
 }
 
 var _ interface {

@@ -29,6 +29,8 @@ type Received struct {
 	ReceiveCount int           // how often this copy was received
 	First        time.Time     // when it was first received, by that clock
 	Wait         time.Duration // by which the receiver has to delay it
+	WaitsAlone   bool          // no other message is in its group
+	Enveloped    bool          // some of its attributes are in an envelope of SNS
 	TTL          time.Duration // TimeToBeReceived; 0: none
 }
 
@@ -53,10 +55,12 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 	r.Redelivered = r.DeliveryCount > 1
 	text, attrs := value(m.Body), Attributes(m)
 	if inner, others, ok := notification(text); ok {
-		text = inner
-		maps.Copy(attrs, others)
+		text, r.Enveloped = inner, true
+		maps.Copy(others, attrs) // a copy of the envelope has the current values beside it
+		attrs = others
 	}
 	r.Wait = ParseMilliseconds(attrs[AttrWait])
+	r.WaitsAlone = strings.HasPrefix(m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)], Waiting)
 	r.EnqueuedAt = r.enqueuedAt(attrs)
 
 	switch inHeaders, has := attrs[attrHeaders]; {
@@ -99,6 +103,9 @@ const Retention = 14 * 24 * time.Hour
 
 // finish reads the parts that all shapes share.
 func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[string]string) {
+	if attrs[AttrWait] == Undelayed {
+		r.Malformed = errors.Join(r.Malformed, errors.New("its delay cannot be honoured, because SQS allows no copy of it that waits for the rest; send it with fewer attributes or a smaller body"))
+	}
 	if text, ok := r.Headers.Lookup(headerPacked); ok {
 		h, err := unpacked(text)
 		r.Malformed = errors.Join(r.Malformed, err)

@@ -52,7 +52,15 @@ const (
 const emptyBody = "empty message"
 
 // Ungrouped is the prefix of the group of a message to a FIFO queue without a group key.
-const Ungrouped = "reprise-ungrouped-"
+// Waiting is that of the group in which a message alone waits until it is due.
+const (
+	Ungrouped = "reprise-ungrouped-"
+	Waiting   = Ungrouped + "waiting-"
+)
+
+// Undelayed is the value of AttrWait in a copy that is delivered early as a malformed
+// message. It is no longer than any other value, so that the copy is no larger.
+const Undelayed = "-"
 
 const (
 	bodyBase64 = "base64"
@@ -294,10 +302,11 @@ func attributeText(s string) string {
 }
 
 // GroupID returns a MessageGroupId for a group: the name itself if the service accepts it
-// (letters, digits and punctuation, at most 128), else its hash.
+// (letters, digits and punctuation, at most 128) and it is not one of the adapter's own,
+// else its hash.
 func GroupID(key string) string {
 	const limit = 128
-	if len(key) <= limit {
+	if len(key) <= limit && !strings.HasPrefix(key, Ungrouped) {
 		plain := true
 		for i := range len(key) {
 			if key[i] <= ' ' || key[i] > '~' {
