@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -348,6 +350,130 @@ func TestLoop_EventInARing(t *testing.T) {
 		// On the first side it arrives as published and, with the same id, from the ring.
 		if ids := fmt.Sprint(got[0].ids(), got[1].ids(), got[2].ids()); ids != "[m1 m1] [m1] [m1]" {
 			b.Errorf("events on the three sides: %s", ids)
+		}
+	})
+}
+
+// Any sender can write the headers of a failed message. An event with them went round a ring
+// of two bridges for ever.
+func TestLoop_ForgedFailureOfAnEvent(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		topics := bridge.Side{Topics: []string{orderPlaced}}
+		one, two := b.bridge("one", b.config(topics, bridge.Side{})), b.bridge("two", b.config(bridge.Side{}, topics))
+		var near, far received
+		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
+		core.HandleEvent(left, orderPlacedEvent, near.handle)
+		core.HandleEvent(right, orderPlacedEvent, far.handle)
+		b.limitSends()
+		b.run(slices.Concat(one.Endpoints(), two.Endpoints(), []*core.Endpoint{left, right})...)
+		for id, forged := range forgedFailures("left") {
+			b.noError(left.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: id, Headers: forged})))
+			b.pass(time.Minute)
+			// On the near side it arrives as published and, with the same id, from the ring.
+			if n, m := near.count(id), far.count(id); n != 2 || m != 1 {
+				b.Errorf("%s: the event arrived %d times on its side and %d times on the other one, want 2 and 1", id, n, m)
+			}
+		}
+	})
+}
+
+// limitSends refuses the bridges' sends after the first 100 of each side, so that a message
+// that goes round for ever fails a test.
+func (b *bed) limitSends() {
+	for _, s := range []*side{b.near, b.far} {
+		s.fail(func(core.Outgoing) error {
+			if s.sendTries() > 100 {
+				return core.ErrTooLarge
+			}
+			return nil
+		})
+	}
+}
+
+// forgedFailures has the headers of failed messages, as a sender may write them.
+func forgedFailures(queue string) map[string]map[string]string {
+	failedAt := headers.FormatTime(time.Now())
+	return map[string]map[string]string{
+		"a queue":             {headers.FailedQ: queue},
+		"a queue and a time":  {headers.FailedQ: queue, headers.TimeOfFailure: failedAt},
+		"no time":             {headers.FailedQ: queue, headers.TimeOfFailure: "now"},
+		"another list before": {headers.FailedQ: queue, headers.TimeOfFailure: failedAt, "Reprise.Bridge.HopsSince": "then"},
+	}
+}
+
+func TestLoop_ForgedFailureInAQueueBetweenTwoBridges(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		one := b.bridge("one", b.config(bridge.Side{}, bridge.Side{Queues: []string{"billing"}}))
+		two := b.bridge("two", b.config(bridge.Side{Queues: []string{"billing"}}, bridge.Side{}))
+		b.limitSends()
+		b.run(append(one.Endpoints(), two.Endpoints()...)...)
+		for id, forged := range forgedFailures("billing") {
+			before := b.near.sendTries() + b.far.sendTries()
+			forged[headers.MessageID] = id
+			b.near.must(core.Outgoing{ID: id, Queue: "billing", Headers: core.HeadersFromMap(forged)})
+			b.pass(time.Minute)
+			if n := b.near.sendTries() + b.far.sendTries() - before; n != 16 {
+				b.Errorf("%s: it was carried %d times, want 16", id, n)
+			}
+		}
+		for _, failed := range b.near.peek("error") {
+			if text := failed.Headers.Get(headers.ExceptionMessage); !strings.Contains(text, "goes in circles") {
+				b.Errorf("the reason is %q", text)
+			}
+		}
+	})
+}
+
+// A message that fails and is returned crosses as often as it is returned.
+func TestLoop_ReturnsDoNotCount(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		c := b.config(bridge.Side{Queues: []string{"error"}}, bridge.Side{Queues: []string{"billing"}})
+		c.Endpoint.Recoverability.ErrorQueue = "b.error"
+		carrier := b.bridge("b", c)
+		billing := b.endpoint("billing", b.far, core.Config{})
+		attempts := 0
+		b.near.queues("error")
+		core.Handle(billing, writeType, func(context.Context, *core.Message, []byte) error {
+			attempts++
+			return core.GiveUp(errUnreachable)
+		})
+		b.run(append(carrier.Endpoints(), billing)...)
+		shop := b.endpoint("shop", b.near, core.Config{SendOnly: true})
+		b.noError(shop.Send(b.Context(), "billing", writeType.Of([]byte("write")).With(core.SendOptions{ID: "m1"})))
+		for n := range 40 { // 80 hops
+			b.pass(time.Second)
+			if attempts != n+1 {
+				b.Fatalf("%d attempts after %d returns", attempts, n)
+			}
+			failed := b.near.onlyMessage("error")
+			_, err := b.near.memory().Purge(b.Context(), "error")
+			b.noError(err)
+			b.near.must(core.Outgoing{ID: failed.ID, Queue: failed.Headers.Get(headers.FailedQ), Headers: failed.Headers, Body: failed.Body})
+		}
+		b.pass(time.Second)
+		b.near.onlyMessage("error")
+	})
+}
+
+// A bridge could not publish an event in a ring, and its operator returns the event.
+func TestLoop_ReturnedEventIsNotCarriedBack(t *testing.T) {
+	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
+		topics := bridge.Side{Topics: []string{orderPlaced}}
+		one, two := b.bridge("one", b.config(topics, bridge.Side{})), b.bridge("two", b.config(bridge.Side{}, topics))
+		var near, far received
+		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
+		core.HandleEvent(left, orderPlacedEvent, near.handle)
+		core.HandleEvent(right, orderPlacedEvent, far.handle)
+		b.run(slices.Concat(one.Endpoints(), two.Endpoints(), []*core.Endpoint{left, right})...)
+		b.near.fail(func(core.Outgoing) error { return core.ErrTooLarge })
+		b.noError(left.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: "m1"})))
+		b.pass(time.Minute)
+		b.near.reachable()
+		failed := b.far.onlyMessage("error")
+		b.far.must(core.Outgoing{ID: failed.ID, Queue: b.far.name(failed.Headers.Get(headers.FailedQ)), Headers: failed.Headers, Body: failed.Body})
+		b.pass(time.Minute)
+		if n, m := near.count("m1"), far.count("m1"); n != 2 || m != 1 {
+			b.Errorf("the event arrived %d times on its side and %d times on the other one, want 2 and 1", n, m)
 		}
 	})
 }

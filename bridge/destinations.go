@@ -159,6 +159,7 @@ func (d *destinations) givenUp(key string) (since time.Time, given bool) {
 }
 
 // state returns the state of a destination for Endpoint.Health, in the words of a circuit.
+// Probes show it to anybody, so the error's text is in the log only.
 func (d *destinations) state(key string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -166,5 +167,5 @@ func (d *destinations) state(key string) string {
 	if o == nil {
 		return "closed"
 	}
-	return fmt.Sprintf("open since %s (%d messages wait): %v", o.since.UTC().Format(time.RFC3339), len(o.waiting), o.err)
+	return fmt.Sprintf("open since %s (%d messages wait)", o.since.UTC().Format(time.RFC3339), len(o.waiting))
 }

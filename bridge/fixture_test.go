@@ -299,6 +299,16 @@ func (r *received) ids() (ids []string) {
 	return ids
 }
 
+// count returns the number of messages with an id.
+func (r *received) count(id string) (n int) {
+	for _, m := range r.messages() {
+		if m.ID == id {
+			n++
+		}
+	}
+	return n
+}
+
 // lines has the log lines at Info and above.
 type lines struct {
 	mu  sync.Mutex

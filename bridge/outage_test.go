@@ -159,7 +159,7 @@ func outageOfTopics(b *bed, cause error, bad []string) {
 		b.Errorf("%d probes in 2 minutes", probes)
 	}
 	states := fmt.Sprint(carrier.Endpoints()[0].Health().Middleware)
-	if !strings.Contains(states, "open since") || !strings.Contains(states, "(1200 messages wait): ") || !strings.Contains(states, "closed [shop.Good]") {
+	if !strings.Contains(states, "open since") || !strings.Contains(states, "(1200 messages wait) ") || strings.Contains(states, cause.Error()) || !strings.Contains(states, "closed [shop.Good]") {
 		b.Errorf("Health says %s", states)
 	}
 	b.far.reachable()

@@ -105,7 +105,7 @@ func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 	if trace := m.Headers.Get(headers.Attempts); trace != "" && m.Headers.Get(headers.FailedQ) != "" {
 		out.Headers.Set(headers.Attempts, trace) // of a failure on this side
 	}
-	if err := addHop(&out.Headers, r.bridge); err != nil {
+	if err := addHop(&out.Headers, r.bridge, r.topic == ""); err != nil {
 		return out, core.GiveUp(fmt.Errorf("bridge %q: %w", r.bridge, err))
 	}
 	r.addresses.write(&out.Headers)

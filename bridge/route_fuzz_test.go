@@ -19,6 +19,7 @@ func FuzzCopy(f *testing.F) {
 	f.Add("a,b,other", "", "106750.00:00:00", "9999-12-31 23:59:59:999999 Z", "2026-01-02 03:04:05:000006 Z", "elsewhere", headers.Attempts, "[]")
 	f.Add(strings.Repeat(",", 20), "", "", "", "9999-12-31 23:59:59:999999 Z", "", HeaderReplyToAddress, "forged")
 	f.Add("carrier,carrier", "shop", "-1", "x", "0000-00-00 00:00:00:000000 Z", "billing", headers.TimeToBeReceived, "00:00:00")
+	f.Add("", "billing", "", "", "", "", "x", "y")
 	near, far := inmemory.Open(), inmemory.Open()
 	translate, err := newAddresses(&Side{Transport: near, Queues: []string{"shop"}}, &Side{Transport: far, Queues: []string{"billing"}})
 	if err != nil {
@@ -27,7 +28,7 @@ func FuzzCopy(f *testing.F) {
 	r := &route{direction: &direction{bridge: "carrier", to: far, caps: far.Capabilities(), addresses: translate, config: &Config{}}, queue: "billing"}
 	f.Fuzz(func(t *testing.T, crossed, failedQ, lives, sent, due, reply, key, value string) {
 		given := map[string]string{
-			headerHops: crossed, headers.FailedQ: failedQ, headers.TimeToBeReceived: lives, headers.TimeSent: sent, headers.DeliverAt: due, headers.ReplyToAddress: reply, "x" + key: value, key: key,
+			headerHops: crossed, headers.FailedQ: failedQ, headers.TimeOfFailure: sent, headers.TimeToBeReceived: lives, headers.TimeSent: sent, headers.DeliverAt: due, headers.ReplyToAddress: reply, "x" + key: value, key: key,
 		}
 		for name, value := range given {
 			if name == "" || value == "" || !utf8.ValidString(name) || !utf8.ValidString(value) {
@@ -54,10 +55,7 @@ func FuzzCopy(f *testing.F) {
 				t.Errorf("headers of %d bytes have become %d", m.Headers.Bytes(), size)
 			}
 			if crossings > maxHops {
-				if given[headers.FailedQ] == "" {
-					t.Errorf("with %q it has crossed the bridge %d times", given, crossings)
-				}
-				return
+				t.Fatalf("with %q it has crossed the bridge %d times", given, crossings)
 			}
 			given = out.Headers.Map()
 		}
@@ -76,7 +74,7 @@ func FuzzHops(f *testing.F) {
 		var h core.Headers
 		h.Set(headerHops, text)
 		before := hops(h)
-		err := addHop(&h, bridge)
+		err := addHop(&h, bridge, true)
 		after := hops(h)
 		switch {
 		case (err != nil) != (len(before) >= maxHops):
