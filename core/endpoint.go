@@ -105,7 +105,7 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 		return fail(err)
 	}
 	ep.sender = &sender{transport: t, composer: composer, observers: ep.observers, endpoint: ep.observed, log: ep.log.endpoint}
-	ep.sender.unsubscribed.log = ep.log.endpoint
+	ep.sender.unsubscribed.log, ep.sender.unsubscribed.observers = ep.log.endpoint, ep.observers
 	if c.SendOnly && len(r.observers.connection) > 0 {
 		ep.sender.health.notify = ep.sender.notifyConnectionChange
 	}
@@ -178,7 +178,9 @@ func (ep *Endpoint) Send(ctx context.Context, queue string, d Draft) error {
 
 // Publish publishes an event to all its subscribers, with the guarantees of
 // [Endpoint.Send]. An event without subscribers is no error, unless its draft has
-// [SendOptions.RequireSubscriber].
+// [SendOptions.RequireSubscriber]. A subscriber whose queue cannot be reached is no error either: the
+// others get the event, and it is logged, counted ([health.Sends]) and reported to
+// [Observer.MessageUndeliverable].
 func (ep *Endpoint) Publish(ctx context.Context, e EventDraft) error {
 	return ep.sender.composeAndSend(ctx, headers.IntentPublish, "", &e.draft)
 }

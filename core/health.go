@@ -37,7 +37,7 @@ func (ep *Endpoint) Health() health.State {
 	if failing != nil {
 		h.SendError, h.SendsFailingSince = failing.err, failing.since
 	}
-	h.EventsWithoutSubscriber = ep.sender.unsubscribed.total()
+	h.EventsWithoutSubscriber, h.UnreachableSubscribers = ep.sender.unsubscribed.totals()
 	if r := ep.current; r == nil {
 		h.RunError = ep.runErr
 		h.Connected = accepted

@@ -61,7 +61,8 @@ type Observer struct {
 	ConnectionChanged func(e ConnectionChange)
 
 	// MessageUndeliverable reports delayed messages that cannot be put into their queue
-	// when they are due, on the goroutine of ConnectionChanged.
+	// when they are due, on the goroutine of ConnectionChanged, and, inline, events that one
+	// of their subscribers does not get ([Undeliverable.Topic]).
 	MessageUndeliverable func(e Undeliverable)
 }
 
@@ -164,12 +165,12 @@ func groupObservers(errs *validationErrors, all []Observer, sendOnly bool) *obse
 		add(&o.critical, each.CriticalError != nil, true)
 		add(&o.rateLimit, each.RateLimitChanged != nil, false)
 		add(&o.connection, each.ConnectionChanged != nil, true)
-		add(&o.undeliverable, each.MessageUndeliverable != nil, false)
+		add(&o.undeliverable, each.MessageUndeliverable != nil, true)
 		switch {
 		case !known:
 			errs.add("Observers[%d] has no function; set one, or remove it", i)
 		case !called:
-			errs.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd, ConnectionChanged or CriticalError; remove it, or SendOnly", i)
+			errs.add("Observers[%d] has no function that a send-only endpoint calls: SendStart, SendEnd, ConnectionChanged, MessageUndeliverable or CriticalError; remove it, or SendOnly", i)
 		}
 	}
 	return o

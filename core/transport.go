@@ -252,6 +252,17 @@ func ReportNoSubscriber(ctx context.Context, out *Outgoing) {
 	}
 }
 
+// ReportUnreachableSubscriber is called by an adapter for each subscriber that does not get an
+// accepted message to a topic, because its queue does not exist or refuses the message (C19).
+// queue is the queue's address, as far as it is known. ctx is that of the send or the settlement.
+// The endpoint logs the first one of each subscription, counts all, and calls
+// [Observer.MessageUndeliverable]. Without an endpoint it does nothing.
+func ReportUnreachableSubscriber(ctx context.Context, out *Outgoing, queue string, err error) {
+	if u, ok := ctx.Value(unsubscribedKey{}).(*unsubscribedEvents); ok {
+		u.reportUnreachable(ctx, out, queue, err)
+	}
+}
+
 // undescribed answers for a transport that is no Describer.
 type undescribed struct{}
 

@@ -215,8 +215,12 @@ type Incoming struct {
 }
 
 // Undeliverable is a failed try to put a delayed message into its queue, or its move to the
-// error queue after the last one.
+// error queue after the last one. With Topic it is an event that one of its subscribers does not
+// get ([ReportUnreachableSubscriber]); there are no more tries.
 type Undeliverable struct {
+	// Topic is the topic of an event that Queue, which subscribed to it, does not get. It is
+	// empty for a delayed message.
+	Topic string
 	// MessageID is the id of the message, or empty if Messages is set.
 	MessageID string
 	// Messages is the number of messages that the broker has moved to MovedTo by itself

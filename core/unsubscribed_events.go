@@ -4,25 +4,35 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+
+	"github.com/reprise-go/reprise/core/internal/calls"
 )
 
-// unsubscribedEvents counts the events that reached no queue, and logs the first of each
-// topic. All methods may be called concurrently.
+// unsubscribedEvents counts the events that reached no queue and logs the first of each topic,
+// and the copies of events that could not reach a subscriber and logs the first of each queue.
+// All methods may be called concurrently.
 type unsubscribedEvents struct {
-	log *slog.Logger
+	log       *slog.Logger
+	observers *observers
 
-	mu     sync.Mutex
-	count  int64
-	topics map[string]bool // those that were logged
+	mu            sync.Mutex
+	count         int64
+	topics        map[string]bool // those that were logged
+	unreachable   int64
+	subscriptions map[subscription]bool // those that were logged
 }
 
+// subscription is one of a queue to a topic.
+type subscription struct{ topic, queue string }
+
 // maxLoggedTopics limits the topics that are logged, because a program may publish to any
-// number of them.
+// number of them, and the subscriptions.
 const maxLoggedTopics = 1000
 
 type unsubscribedKey struct{}
 
-// context returns the context for a send by which [ReportNoSubscriber] finds u.
+// context returns the context for a send by which [ReportNoSubscriber] and
+// [ReportUnreachableSubscriber] find u.
 func (u *unsubscribedEvents) context(ctx context.Context, out []Outgoing) context.Context {
 	for i := range out {
 		if out[i].Topic != "" {
@@ -50,9 +60,35 @@ func (u *unsubscribedEvents) report(ctx context.Context, out *Outgoing) {
 	}
 }
 
-// total returns the number of events that reached no queue.
-func (u *unsubscribedEvents) total() int64 {
+// reportUnreachable counts an event that one subscriber does not get, logs the first of the
+// subscription, and notifies observers.
+func (u *unsubscribedEvents) reportUnreachable(ctx context.Context, out *Outgoing, queue string, err error) {
+	is := subscription{out.Topic, queue}
+	u.mu.Lock()
+	u.unreachable++
+	isNew := !u.subscriptions[is] && len(u.subscriptions) < maxLoggedTopics
+	if isNew {
+		if u.subscriptions == nil {
+			u.subscriptions = map[subscription]bool{}
+		}
+		u.subscriptions[is] = true
+	}
+	u.mu.Unlock()
+	if isNew {
+		u.log.ErrorContext(ctx, "a subscriber does not get an event, because its queue cannot be reached; the others get it (this is logged once for each subscription); to fix: make the queue reachable, or end the subscription",
+			"topic", out.Topic, "queue", queue, "message_id", out.ID, "error", err)
+	}
+	for _, o := range u.observers.undeliverable {
+		calls.Recover(u.observers.onPanic, func() {
+			o.MessageUndeliverable(Undeliverable{MessageID: out.ID, Topic: out.Topic, Queue: queue, Err: err})
+		})
+	}
+}
+
+// totals returns the number of events that reached no queue, and of copies that could not
+// reach a subscriber.
+func (u *unsubscribedEvents) totals() (unsubscribed, unreachable int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.count
+	return u.count, u.unreachable
 }

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 
@@ -22,6 +23,40 @@ func TestPublish_WithoutASubscriberIsLoggedOnceAndCounted(t *testing.T) {
 		fx.noError(ep.Publish(fx.Context(), forgotten.Of("x")))
 		equal(fx, "events without a subscriber", ep.Health().EventsWithoutSubscriber, 3)
 		equal(fx, "lines", len(fx.logs.find(unsubscribedLine)), 1)
+	})
+}
+
+// unreachableTransport reports for each event that one of its subscribers cannot be reached.
+type unreachableTransport struct{ *faultyTransport }
+
+func (u unreachableTransport) Send(ctx context.Context, out ...core.Outgoing) error {
+	err := u.faultyTransport.Send(ctx, out...)
+	for i := range out {
+		if out[i].Topic != "" {
+			core.ReportUnreachableSubscriber(ctx, &out[i], "gone", errBoom)
+		}
+	}
+	return err
+}
+
+func TestPublish_UnreachableSubscriberIsLoggedOnceAndCounted(t *testing.T) {
+	bubble(t, func(fx *fixture) {
+		var reported recorder[core.Undeliverable]
+		ep, err := core.New("orders", unreachableTransport{fx.broker}, core.Config{
+			SendOnly: true, Logger: slog.New(logHandler{recorder: fx.logs}),
+			Observers: []core.Observer{undeliverableObserver(func(e core.Undeliverable) { reported.add(e) }), undeliverableObserver(func(core.Undeliverable) { panic("observer") })},
+		})
+		fx.noError(err)
+		fx.noError(ep.Publish(fx.Context(), forgotten.Of("x")))
+		fx.noError(ep.Publish(fx.Context(), forgotten.Of("y")))
+		equal(fx, "copies that were not delivered", ep.Health().UnreachableSubscribers, 2)
+		equal(fx, "lines", len(fx.logs.find("a subscriber does not get an event")), 1)
+		for _, e := range reported.all() {
+			if e.Topic != "orders.forgotten" || e.Queue != "gone" || e.MessageID == "" || !errors.Is(e.Err, errBoom) {
+				fx.Errorf("the observer got %+v", e)
+			}
+		}
+		equal(fx, "reports to the observer", reported.len(), 2)
 	})
 }
 

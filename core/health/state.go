@@ -84,6 +84,9 @@ type Sends struct {
 	// EventsWithoutSubscriber is the number of published events that reached no queue, where
 	// the transport can tell.
 	EventsWithoutSubscriber int64
+	// UnreachableSubscribers is the number of copies of published events that a subscriber did
+	// not get, because its queue could not be reached, where the transport can tell.
+	UnreachableSubscribers int64
 }
 
 // Waiting counts the messages that wait, by reason.
@@ -150,6 +153,7 @@ type stateJSON struct {
 	SendError            string           `json:"sendError,omitempty"`
 	SendsFailingSince    time.Time        `json:"sendsFailingSince,omitzero"`
 	WithoutSubscriber    int64            `json:"eventsWithoutSubscriber,omitempty"`
+	Unreachable          int64            `json:"unreachableSubscribers,omitempty"`
 	RunError             string           `json:"runError,omitempty"`
 	Middleware           []middlewareJSON `json:"middleware,omitempty"`
 	Concurrency          int              `json:"concurrency"`
@@ -193,7 +197,7 @@ func (s State) MarshalJSON() ([]byte, error) {
 		Endpoint: s.Endpoint, Instance: s.Instance, Queue: s.Queue,
 		Starting: s.Starting, Running: s.Running, Draining: s.Draining, Paused: s.Paused, RateLimited: s.RateLimited, Isolating: s.Isolating,
 		Connected: s.Connected, ConnectionError: errorText(s.ConnectionError), DisconnectedSince: s.DisconnectedSince,
-		SendError: errorText(s.SendError), SendsFailingSince: s.SendsFailingSince, WithoutSubscriber: s.EventsWithoutSubscriber, RunError: errorText(s.RunError),
+		SendError: errorText(s.SendError), SendsFailingSince: s.SendsFailingSince, WithoutSubscriber: s.EventsWithoutSubscriber, Unreachable: s.UnreachableSubscribers, RunError: errorText(s.RunError),
 		Concurrency: s.Concurrency, InFlight: s.InFlight,
 		Undelivered: s.Undelivered, UnreachableSince: s.UnreachableSince, Unsettled: s.Unsettled, Stalled: s.Stalled,
 		PutBackUntil: s.PutBackUntil, Retrying: s.Retrying, CriticalErrors: s.CriticalErrors, NotificationsDropped: s.NotificationsDropped,

@@ -36,6 +36,15 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			}
 			return transport
 		},
+		DeleteQueue: func(t testing.TB, queue string) {
+			transport, err := inmemory.New(cfg)
+			if err == nil {
+				err = transport.Remove(t.Context(), []string{queue}, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
 		DeadLetters: func(t testing.TB, queue string) (letters []conformance.DeadLetter) {
 			dead := inmemory.DeadLetterQueue(queue)
 			broker, err := inmemory.New(cfg)

@@ -207,6 +207,13 @@ func (d *leaseDelivery) completeWith(ctx context.Context, operation string, out 
 	}
 	if err == nil {
 		err = d.commit(ctx, m)
+		if _, refused := errors.AsType[*refusedError](err); refused {
+			if less, refusal := m.withoutRefusing(ctx, err, d.r.t.tryAlone(ctx)); refusal != nil {
+				err = refusal
+			} else if less != nil {
+				m, err = less, d.commit(ctx, less)
+			}
+		}
 	}
 	if err != nil {
 		m.forgetTables()
@@ -216,6 +223,7 @@ func (d *leaseDelivery) completeWith(ctx context.Context, operation string, out 
 		return d.failed(ctx, operation, err)
 	}
 	m.wakeReceivers()
+	m.report(ctx)
 	return nil
 }
 
@@ -264,11 +272,17 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		return scan(&one)
 	}, d.r.q.Fence, d.seq, d.claims)
 	statements := append([]*sqlexec.Statement{intact}, fence)
+	var err error
 	if sends := m.statements(); len(sends) > 0 {
 		reached = d.r.t.dialect.Savepoint(dialect.AfterHandler)
 		statements = append([]*sqlexec.Statement{intact, reached, fence}, sends...)
+		if len(m.subscribers) > 0 { // a text that the server cannot parse must not cost the handler's work
+			err, statements = tx.Run(op, intact, reached), statements[2:]
+		}
 	}
-	err := tx.Commit(op, statements...)
+	if err == nil {
+		err = tx.Commit(op, statements...)
+	}
 	switch {
 	case err == nil:
 		d.become(settled)

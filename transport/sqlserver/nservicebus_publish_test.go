@@ -220,8 +220,8 @@ func TestNServiceBus_AddressTooLongToSubscribe(t *testing.T) {
 	}
 }
 
-// TestNServiceBus_UnusableSubscriptionIsAnError: no subscriber is left out silently.
-func TestNServiceBus_UnusableSubscriptionIsAnError(t *testing.T) {
+// An error would make the sender repeat an event that can never arrive.
+func TestNServiceBus_OnlyUnusableSubscriptionsAreNoError(t *testing.T) {
 	t.Parallel()
 	db := newSchema(t)
 	table := db.table("SubscriptionRouting")
@@ -229,9 +229,8 @@ func TestNServiceBus_UnusableSubscriptionIsAnError(t *testing.T) {
 	transport := db.open(t, uncached)
 	for name, address := range map[string]string{"gone": db.table("gone"), "half": `"half`} {
 		db.exec(t, on(table, theirSubscribe), address, "topic of "+name, "x")
-		err := transport.Send(t.Context(), publication("1", "topic of "+name))
-		if err == nil || strings.Count(err.Error(), name) < 2 { // beside the topic
-			t.Errorf("publish to %s = %v, want an error that names it", address, err)
+		if err := transport.Send(t.Context(), publication("1", "topic of "+name)); err != nil {
+			t.Errorf("publish to %s = %v", address, err)
 		}
 	}
 }

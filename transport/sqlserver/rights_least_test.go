@@ -96,7 +96,7 @@ func TestRights_OfEachCall(t *testing.T) {
 		"Send later": {false, []string{usage, "insert on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, delayed("1", "orders", time.Hour), delayed("2", "orders", time.Hour))
 		}},
-		"Publish": {false, []string{usage, "select on " + subscriptions, "insert on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
+		"Publish": {false, []string{usage, "select on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, publication("1", "topic"))
 		}},
 		"Subscribe": {false, []string{usage, "select, insert, update on " + subscriptions}, func(ctx context.Context, transport *sqlserver.Transport) error {

@@ -18,6 +18,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/server"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/subscriptions"
 )
 
 // Send adds messages to their queues' tables: all of them, or none. With a context
@@ -45,13 +46,17 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, err, t.server.Transient))
 	}
-	if len(mail.batches) == 0 { // the topic has no subscribers
-		return nil
-	}
-	if tx != nil {
-		err = mail.sendIn(ctx, tx)
-	} else {
+	switch {
+	case len(mail.batches) == 0: // the topic has no subscribers
+	case tx != nil:
+		mail, err = mail.sendIn(ctx, tx)
+	default:
 		err = mail.send(ctx)
+		if less, refusal := mail.withoutRefusing(ctx, err, t.tryAlone(ctx)); refusal != nil {
+			err = refusal
+		} else if less != nil {
+			mail, err = less, less.send(ctx)
+		}
 	}
 	if err != nil {
 		mail.forgetTables()
@@ -59,14 +64,21 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		if t.server.Fault(err) == dialect.FaultOutage {
 			state = core.SendUnknown
 		}
-		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, transport.AllSent(msgs, state, t.server.Explained(err)), t.server.Transient))
+		if _, ok := errors.AsType[*core.SendError](err); !ok {
+			err = transport.AllSent(msgs, state, t.server.Explained(err))
+		}
+		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, err, t.server.Transient))
 	}
+	mail.report(ctx)
 	return nil
 }
 
 // send executes the statements in a new transaction.
 func (m *sendPlan) send(ctx context.Context) error {
 	t := m.transport
+	if len(m.batches) == 0 {
+		return nil
+	}
 	if err := t.server.TakeTurn(ctx); err != nil {
 		return err
 	}
@@ -80,20 +92,27 @@ func (m *sendPlan) send(ctx context.Context) error {
 	return nil
 }
 
-// sendIn executes the statements in a caller's transaction.
-func (m *sendPlan) sendIn(ctx context.Context, tx any) error {
+// sendIn executes the statements in a caller's transaction. It returns the plan that was executed.
+func (m *sendPlan) sendIn(ctx context.Context, tx any) (*sendPlan, error) {
 	t := m.transport
 	var xid string
-	statements := m.statements()
-	if t.notifier != nil {
-		statements = append(statements,
-			sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, notify.TransactionID))
+	statements := func(m *sendPlan) []*sqlexec.Statement {
+		all := m.statements()
+		if t.notifier != nil {
+			all = append(all, sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, notify.TransactionID))
+		}
+		return all
 	}
-	err := t.server.RunIn(ctx, tx, statements...)
+	var err error
+	if len(m.subscribers) > 0 && t.onPostgres() { // on Microsoft SQL Server some errors end the transaction
+		m, err = m.publishIn(ctx, tx, statements)
+	} else {
+		err = t.server.RunIn(ctx, tx, statements(m)...)
+	}
 	if err == nil && t.notifier != nil {
 		t.notifier.WatchTransaction(xid, m.destinations)
 	}
-	return err
+	return m, err
 }
 
 // WithTx returns a context with which [Transport.Send], and so Endpoint.Send and
@@ -134,6 +153,12 @@ type sendPlan struct {
 	destinations []*queues.Queue // of messages that are available at once
 	assumed      []*queues.Queue // queues whose maker was assumed
 	due          time.Time       // of the first delayed message in the table for them; zero: none
+
+	msgs         []core.Outgoing
+	refusing     []subscriptions.Unreachable // subscribers that are left out
+	subscribers  []*queues.Queue             // the queues that get events
+	unreachable  []unreachable
+	unsubscribed []*core.Outgoing // events that reach no queue
 }
 
 // tableBatch has the rows for one table.
@@ -148,31 +173,35 @@ type tableBatch struct {
 // plan turns messages into statements. Its error matches *core.SendError, in which all
 // messages are refused.
 func (t *Transport) plan(ctx context.Context, msgs []core.Outgoing) (*sendPlan, error) {
+	return t.planWithout(ctx, msgs, nil)
+}
+
+// planWithout is plan without subscribers whose tables refuse the messages.
+func (t *Transport) planWithout(ctx context.Context, msgs []core.Outgoing, refusing []subscriptions.Unreachable) (*sendPlan, error) {
 	for i := range msgs {
 		if err := transport.CheckOutgoing(&msgs[i], &t.caps); err != nil {
 			return nil, transport.NoneSent(msgs, i, err)
 		}
 	}
-	m := &sendPlan{transport: t}
+	m := &sendPlan{transport: t, msgs: msgs, refusing: refusing}
 	headers := headersOf(msgs)
-	var to []*queues.Queue
+	var to subscriptions.Subscribers // or the one queue
 	for i := range msgs {
 		out := &msgs[i]
 		var err error
 		if i == 0 || out.Queue != msgs[i-1].Queue || out.Topic != msgs[i-1].Topic || !slices.Equal(out.BaseTopics, msgs[i-1].BaseTopics) {
 			to, err = t.destinations(ctx, out)
 		}
-		if err == nil {
-			err = transport.CheckSubscribers(ctx, out, len(to))
-		}
 		message := dialect.NewRow{Headers: headers(i), Body: out.Body, Delay: out.Delay, TTL: out.TimeToBeReceived}
 		if message.Body == nil {
 			message.Body = []byte{} // a nil body would be NULL
 		}
-		for _, q := range to {
-			if err == nil {
-				err = m.add(ctx, q, message, len(msgs)-i)
-			}
+		switch {
+		case err != nil:
+		case out.Topic == "":
+			err = m.add(ctx, to.Queues[0], message, len(msgs)-i)
+		default:
+			err = m.publish(ctx, out, &to, message, len(msgs)-i)
 		}
 		if err != nil {
 			return nil, transport.NoneSent(msgs, i, t.server.Explained(err))
@@ -224,31 +253,36 @@ func headersOf(msgs []core.Outgoing) func(i int) string {
 	return func(i int) string { return text[ends[i]:ends[i+1]] }
 }
 
-// destinations returns the queues of a message.
-func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) ([]*queues.Queue, error) {
+// destinations returns the queue of a message, or its subscribers.
+func (t *Transport) destinations(ctx context.Context, out *core.Outgoing) (to subscriptions.Subscribers, err error) {
 	if out.Topic == "" {
 		q, err := t.queues.Get(out.Queue)
-		return []*queues.Queue{q}, err
+		return subscriptions.Subscribers{Queues: []*queues.Queue{q}}, err
 	}
-	to, err := t.subscribersTo(ctx, out.Topic)
+	to, err = t.subscribersTo(ctx, out.Topic)
 	if err != nil || len(out.BaseTopics) == 0 {
 		return to, err
 	}
-	to = slices.Clone(to) // the cache has the original
+	to.Queues, to.Unreachable = slices.Clone(to.Queues), slices.Clone(to.Unreachable) // the cache has the originals
 	for _, base := range out.BaseTopics {
 		more, err := t.subscribersTo(ctx, base)
 		if err != nil {
-			return nil, err
+			return to, err
 		}
-		to = queues.AppendMissing(to, more...)
+		to.Queues = queues.AppendMissing(to.Queues, more.Queues...)
+		for _, u := range more.Unreachable {
+			if !slices.ContainsFunc(to.Unreachable, func(other subscriptions.Unreachable) bool { return other.Address == u.Address }) {
+				to.Unreachable = append(to.Unreachable, u)
+			}
+		}
 	}
 	return to, nil
 }
 
-// subscribersTo returns the queues that subscribed to a topic.
-func (t *Transport) subscribersTo(ctx context.Context, topic string) ([]*queues.Queue, error) {
+// subscribersTo returns the subscribers of a topic.
+func (t *Transport) subscribersTo(ctx context.Context, topic string) (subscriptions.Subscribers, error) {
 	if err := t.CheckTopic(topic); err != nil {
-		return nil, transport.Permanent(err)
+		return subscriptions.Subscribers{}, transport.Permanent(err)
 	}
 	return t.subscriptions.Of(ctx, topic)
 }

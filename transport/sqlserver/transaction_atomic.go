@@ -76,9 +76,20 @@ func (d *transactionDelivery) send(ctx context.Context, operation string, work b
 	if err != nil {
 		return d.failed(ctx, operation, err)
 	}
+	if work == withWork && len(mail.subscribers) > 0 {
+		commit = d.commitEvents
+	}
 	failed := false
 	err = d.settle(ctx, operation, work, func(ctx context.Context) error {
 		err := commit(ctx, mail.statements()...)
+		if _, refused := errors.AsType[*refusedError](err); refused && !d.tx.Lost() {
+			if less, refusal := mail.withoutRefusing(ctx, err, d.r.t.tryAlone(ctx)); refusal != nil {
+				err = refusal
+			} else if less != nil {
+				mail = less
+				err = commit(ctx, mail.statements()...)
+			}
+		}
 		failed = err != nil
 		if _, refused := errors.AsType[*refusedError](err); refused {
 			err = transport.AllSent(out, core.SendRefused, err)
@@ -91,6 +102,7 @@ func (d *transactionDelivery) send(ctx context.Context, operation string, work b
 	}
 	if err == nil {
 		mail.wakeReceivers()
+		mail.report(ctx)
 	}
 	return err
 }

@@ -236,6 +236,40 @@ var publishCases = []testCase{
 			t.fail("Subscribe of a queue that does not exist returns core.ErrQueueNotFound", "%v", err)
 		}
 	}},
+	{rule: "C19", title: "a subscriber whose queue is deleted stops no event for the others", modes: inHighest, needs: []need{publishing, deletion}, run: func(t *caseT) {
+		transport, publisher := t.open(), t.open()
+		gone, staying := t.queue(transport), t.queue(transport)
+		event := t.event("before")
+		t.subscribe(transport, gone, event.Topic)
+		t.subscribe(transport, staying, event.Topic)
+		t.send(publisher, event) // it may cache the subscribers
+		t.suite.h.DeleteQueue(t, gone)
+		for _, from := range []core.Transport{publisher, t.open()} {
+			event.Body = []byte("after")
+			t.publishes(from, event)
+			event.Body = []byte("in a list")
+			t.publishes(from, event, t.message(staying, "command"), event)
+		}
+		t.wantLeft(staying, "after the queue of the other subscriber was deleted", "before", "after", "after", "in a list", "in a list", "in a list", "in a list", "command", "command")
+		t.suite.h.DeleteQueue(t, staying)
+		t.publishes(publisher, event)
+		t.publishes(t.open(), event)
+	}},
+	{rule: "C19", title: "a subscriber whose queue is deleted stops no settlement that publishes", modes: inAtomic, needs: []need{publishing, deletion}, run: func(t *caseT) {
+		f := t.atomicFixture()
+		transport := t.open()
+		gone := t.queue(transport)
+		event := t.event("event")
+		t.subscribe(transport, gone, event.Topic)
+		t.subscribe(transport, f.to, event.Topic)
+		t.suite.h.DeleteQueue(t, gone)
+		ctx, cancel := t.withTimeout()
+		defer cancel()
+		if err := f.delivery.CompleteWith(ctx, []core.Outgoing{event, t.message(f.to, "command")}); err != nil {
+			t.stop("CompleteWith of an event returns nil, though the queue of one subscriber was deleted: the others get it", "%v", err)
+		}
+		t.wantQueues(f, "after CompleteWith of an event with a subscriber whose queue was deleted", nil, []string{"event", "command"})
+	}},
 	{rule: "C19", title: "a topic is no pattern: another topic's events do not arrive", modes: inHighest, needs: []need{publishing}, run: similarTopics},
 	{rule: "C19", title: "one Send may have events and commands", modes: inHighest, needs: []need{publishing}, run: func(t *caseT) {
 		transport := t.open()
@@ -326,6 +360,13 @@ func (t *caseT) unsubscribe(transport core.Transport, queue string, topics ...st
 		t.stop(fmt.Sprintf("Unsubscribe ends the subscription to %q, if there is one", topics), "%v", err)
 	}
 	t.sleep(t.caps.SubscriptionDelay)
+}
+
+// publishes sends events to a topic with a subscriber whose queue was deleted.
+func (t *caseT) publishes(transport core.Transport, out ...core.Outgoing) {
+	if err := t.trySend(transport, out...); err != nil {
+		t.stop("Send of an event returns nil, though the queue of a subscriber was deleted: the others get it, and an error would let the sender repeat it for them", "%v", err)
+	}
 }
 
 // waiting reports whether a queue has a message that can be received, and leaves it

@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -124,6 +125,38 @@ func knowing(s *subscriptions, c changes) changes {
 	return c
 }
 
+// publishesToAll makes changes that send an event to each subscriber's queue. chosen gets an
+// error, or nil, for each queue in the order of the subscriptions, and returns those of the queues
+// that get the event, and the error of the publish.
+func publishesToAll(chosen func(errs []error) ([]error, error)) func() changes {
+	return func() changes {
+		var s subscriptions
+		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
+			existing := t.fixture.view().Queues()
+			queues := s.queuesFor(func(topic string) bool { return topic == event.Topic })
+			var errs []error
+			gone := false
+			for _, queue := range queues {
+				var err error
+				if !slices.Contains(existing, queue) {
+					err, gone = fmt.Errorf("%w: %q", core.ErrQueueNotFound, queue), true
+				}
+				errs = append(errs, err)
+			}
+			if !gone {
+				return next()
+			}
+			reached, err := chosen(errs)
+			for i := range reached {
+				if errs[i] == nil {
+					err = errors.Join(err, t.base.Send(context.Background(), command(event, queues[i])))
+				}
+			}
+			return err
+		})())
+	}
+}
+
 var publishMutants = []mutant{
 	{rule: "C19", name: "publishes to one of the subscribed queues", breaks: func() changes {
 		var s subscriptions
@@ -138,6 +171,34 @@ var publishMutants = []mutant{
 	{rule: "C19", name: "publishes again when it has no answer at once", breaks: onPublish(func(_ *brokenTransport, _ core.Outgoing, next func() error) error {
 		return errors.Join(next(), next())
 	})},
+	{rule: "C19", name: "refuses an event for which the queue of a subscriber is gone", breaks: publishesToAll(func(errs []error) ([]error, error) {
+		return nil, errors.Join(errs...)
+	})},
+	{rule: "C19", name: "returns the error of a subscriber whose queue is gone", breaks: publishesToAll(func(errs []error) ([]error, error) {
+		return errs, errors.Join(errs...)
+	})},
+	{rule: "C19", name: "skips the subscribers of an event after one whose queue is gone", breaks: publishesToAll(func(errs []error) ([]error, error) {
+		for i, err := range errs {
+			if err != nil {
+				return errs[:i], nil
+			}
+		}
+		return errs, nil
+	})},
+	{rule: "C19", name: "refuses a settlement that publishes if the queue of a subscriber is gone", breaks: func() changes {
+		var s subscriptions
+		return knowing(&s, changes{settle: func(d *brokenDelivery, operation string, next func() error) error {
+			if operation != "CompleteWith" {
+				return next()
+			}
+			for _, queue := range s.queuesFor(func(string) bool { return true }) {
+				if !slices.Contains(d.receiver.transport.fixture.view().Queues(), queue) {
+					return core.ErrQueueNotFound
+				}
+			}
+			return next()
+		}})
+	}},
 	{rule: "C19", name: "does not publish to base topics", breaks: changesEvents(func(event *core.Outgoing) { event.BaseTopics = nil })},
 	{rule: "C19", name: "requires no subscriber", breaks: changesEvents(func(event *core.Outgoing) { event.RequireSubscriber = false })},
 	{rule: "C19", name: "refuses each event that requires a subscriber", breaks: onPublish(func(_ *brokenTransport, event core.Outgoing, next func() error) error {

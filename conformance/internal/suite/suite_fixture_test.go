@@ -31,9 +31,11 @@ const password = "correct-horse-battery-staple"
 // equip gives the harness its functions.
 func (f *suiteFixture) equip(h *Harness) {
 	h.Corrupt = f.corrupt
-	// The in-memory broker has no such operation. No case looks at the queue any more,
-	// and what is in it holds up nothing.
-	h.DeleteQueue = func(testing.TB, string) {}
+	h.DeleteQueue = func(t testing.TB, queue string) {
+		if err := f.openSound(t).Remove(t.Context(), []string{queue}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
 	h.DeadLetters = f.deadLetters
 	h.Mismatch = f.mismatch
 	h.NativeTx = &NativeTx{Write: work, Committed: f.database.has, Break: breakWork}

@@ -42,7 +42,7 @@ func (srv *Server) look(ctx context.Context, q *queues.Queue) (foreign bool, has
 		return false, nil, err
 	}
 	if len(has) == 0 {
-		return false, nil, transport.Permanent(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.Table.Quoted, srv.Dialect.Unless()))
+		return false, nil, tableError(fmt.Errorf("%w: there is no table %s%s; create it with Transport.Provision, or as DDL says", core.ErrQueueNotFound, q.Table.Quoted, srv.Dialect.Unless()))
 	}
 	foreign, err = srv.tableKind(q.Table, has)
 	if err != nil {
@@ -100,8 +100,15 @@ func found(errs []error) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return transport.Permanent(errors.Join(errs...))
+	return tableError(errors.Join(errs...))
 }
+
+// TableError is an error about a table: it does not exist, or is no queue.
+type TableError struct{ error }
+
+func (e *TableError) Unwrap() error { return e.error }
+
+func tableError(err error) error { return transport.Permanent(&TableError{err}) }
 
 // Create executes statements that create tables. Several instances do so one after the
 // other. Other programs, such as NServiceBus, do not take part in that order: if one has

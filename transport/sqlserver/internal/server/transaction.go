@@ -29,6 +29,16 @@ func WithTransaction(ctx context.Context, tx any) context.Context {
 // CallersTransaction returns the transaction in a context, or nil.
 func CallersTransaction(ctx context.Context) any { return ctx.Value(transactionKey{}) }
 
+// RollbackIn returns a caller's transaction to a savepoint, also after a statement has failed.
+func (srv *Server) RollbackIn(ctx context.Context, tx any, savepoint string) error {
+	s := srv.Dialect.RollbackTo(savepoint)
+	if tx, ok := tx.(pgx.Tx); ok { // unprepared, as sqlexec does in its own transactions
+		_, err := tx.Exec(ctx, s.SQL)
+		return err
+	}
+	return srv.RunIn(ctx, tx, s)
+}
+
 // RunIn runs statements in a caller's transaction.
 func (srv *Server) RunIn(ctx context.Context, tx any, statements ...*sqlexec.Statement) error {
 	var err error

@@ -4,6 +4,7 @@ package subscriptions
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,16 +27,29 @@ type Table struct {
 	server *server.Server
 	queues *queues.Cache
 	ttl    time.Duration
-	known  *transport.Cache[string, subscribers]
+	known  *transport.Cache[string, cached]
 
 	mu      sync.Mutex
 	exists  bool   // the table
 	changes uint64 // of subscriptions, by this transport
 }
 
-// subscribers are the queues that were subscribed to a topic when they were read.
-type subscribers struct {
-	queues  []*queues.Queue
+// Subscribers are the queues that were subscribed to a topic when they were read.
+type Subscribers struct {
+	Queues      []*queues.Queue
+	Unreachable []Unreachable
+}
+
+// Unreachable is a subscriber that does not get events, because its address cannot be read or
+// its table refuses them.
+type Unreachable struct {
+	Address string
+	Err     error
+}
+
+// cached are the subscribers of a topic in the cache.
+type cached struct {
+	Subscribers
 	expires time.Time
 }
 
@@ -44,44 +58,68 @@ const manyTopics = 10_000
 
 // New returns the subscriptions in a table. ttl is how long subscribers are cached.
 func New(srv *server.Server, cache *queues.Cache, table dialect.Table, ttl time.Duration) *Table {
-	return &Table{SubscriptionTexts: srv.Dialect.Subscriptions(table), server: srv, queues: cache, ttl: ttl, known: transport.NewCache[string, subscribers](manyTopics)}
+	return &Table{SubscriptionTexts: srv.Dialect.Subscriptions(table), server: srv, queues: cache, ttl: ttl, known: transport.NewCache[string, cached](manyTopics)}
 }
 
-// Of returns the queues subscribed to a topic.
-func (s *Table) Of(ctx context.Context, topic string) ([]*queues.Queue, error) {
-	if queues, ok := s.remembered(topic); ok {
-		return queues, nil
+// Of returns the subscribers of a topic.
+func (s *Table) Of(ctx context.Context, topic string) (Subscribers, error) {
+	if known, ok := s.remembered(topic); ok {
+		return known, nil
 	}
 	if server.CallersTransaction(ctx) == nil {
 		if err := s.server.TakeTurn(ctx); err != nil {
-			return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+			return Subscribers{}, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 		}
 		defer s.server.EndTurn()
-		if queues, ok := s.remembered(topic); ok { // another call has read it since
-			return queues, nil
+		if known, ok := s.remembered(topic); ok { // another call has read it since
+			return known, nil
 		}
 	}
 	now, changes := time.Now(), s.changesSoFar()
 	addresses, isCurrent, err := s.read(ctx, topic)
 	if err != nil {
 		if s.server.Fault(err) == dialect.FaultNoTable && server.CallersTransaction(ctx) == nil { // there are no subscriptions yet
-			return nil, nil
+			return Subscribers{}, nil
 		}
-		return nil, fmt.Errorf("read who subscribed to %q: %w", topic, err)
+		return Subscribers{}, fmt.Errorf("read who subscribed to %q: %w", topic, err)
 	}
-	found := subscribers{expires: now.Add(s.ttl)}
-	for _, address := range addresses {
+	var found Subscribers
+	slices.Sort(addresses)
+	for _, address := range slices.Compact(addresses) { // the statement may have been repeated
 		q, err := s.queues.Get(address)
 		if err != nil {
-			return nil, fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
+			err = fmt.Errorf("the table %s has a subscription to %q that cannot be read: %w", s.Table.Quoted, topic, err)
+			found.Unreachable = append(found.Unreachable, Unreachable{address, err})
+			continue
 		}
-		// The statement may have been repeated, and a queue has several names.
-		found.queues = queues.AppendMissing(found.queues, q)
+		found.Queues = queues.AppendMissing(found.Queues, q) // a queue has several names
 	}
 	if s.ttl > 0 && isCurrent {
-		s.remember(topic, found, changes)
+		s.remember(topic, cached{found, now.Add(s.ttl)}, changes)
 	}
-	return found.queues, nil
+	return found, nil
+}
+
+// Exclude makes subscribers unreachable that are cached for these topics, until their topics are
+// read again.
+func (s *Table) Exclude(topics []string, unreachable []Unreachable) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, topic := range topics {
+		known, ok := s.known.Get(topic)
+		if !ok {
+			continue
+		}
+		less := cached{Subscribers{Unreachable: slices.Clone(known.Unreachable)}, known.expires}
+		for _, q := range known.Queues {
+			if i := slices.IndexFunc(unreachable, func(u Unreachable) bool { return u.Address == q.Table.Address }); i >= 0 {
+				less.Unreachable = append(less.Unreachable, unreachable[i])
+			} else {
+				less.Queues = append(less.Queues, q)
+			}
+		}
+		s.known.Put(topic, less)
+	}
 }
 
 // read returns the addresses of a topic's subscribers. isCurrent is false if they may have
@@ -128,14 +166,14 @@ func (s *Table) read(ctx context.Context, topic string) (addresses []string, isC
 }
 
 // remembered returns subscribers that were read within the last Config.SubscriptionCache.
-func (s *Table) remembered(topic string) ([]*queues.Queue, bool) {
+func (s *Table) remembered(topic string) (Subscribers, bool) {
 	known, ok := s.known.Get(topic)
-	return known.queues, ok && time.Now().Before(known.expires)
+	return known.Subscribers, ok && time.Now().Before(known.expires)
 }
 
 // remember caches the subscribers of a topic, unless this transport has changed
 // subscriptions since the number of changes was read.
-func (s *Table) remember(topic string, found subscribers, changes uint64) {
+func (s *Table) remember(topic string, found cached, changes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {

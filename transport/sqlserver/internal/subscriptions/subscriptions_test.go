@@ -2,7 +2,8 @@ package subscriptions_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +97,7 @@ func (f *fixture) addresses(ctx context.Context) string {
 		f.t.Fatal(err)
 	}
 	var names []string
-	for _, q := range found {
+	for _, q := range found.Queues {
 		names = append(names, q.Table.Name)
 	}
 	return strings.Join(names, ",")
@@ -186,12 +187,49 @@ func TestOf_CallersTransaction(t *testing.T) {
 	}
 }
 
-func TestOf_UnreadableAddressIsAnError(t *testing.T) {
+func TestOf_UnreadableAddressIsUnreachable(t *testing.T) {
 	f := newFixture(t, time.Hour)
 	f.subscribe("billing")
 	f.subscribeElsewhere(`"half`, "another")
-	if _, err := f.Of(t.Context(), topic); !transport.IsPermanent(err) || !strings.Contains(fmt.Sprint(err), topic) {
-		t.Errorf("Of returned %v, want a permanent error with the topic", err)
+	for _, when := range []string{"read", "cached"} {
+		f.want(t.Context(), when, "billing")
+		f.wantUnreachable(when, `"half`)
+	}
+}
+
+func TestExclude_UntilTheTopicIsReadAgain(t *testing.T) {
+	f := newFixture(t, time.Hour)
+	f.subscribe("billing")
+	f.subscribe("shipping")
+	f.want(t.Context(), "at first", "billing,shipping")
+	q, err := f.queues.Get("billing")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Exclude([]string{"another", topic}, []subscriptions.Unreachable{{Address: q.Table.Address, Err: errors.New("it is gone")}})
+	f.want(t.Context(), "without the excluded queue", "shipping")
+	f.wantUnreachable("without the excluded queue", q.Table.Address)
+	f.subscribe("billing")
+	f.want(t.Context(), "after it has subscribed again", "billing,shipping")
+	f.wantUnreachable("after it has subscribed again")
+}
+
+// wantUnreachable compares the addresses of the subscribers that cannot be reached.
+func (f *fixture) wantUnreachable(when string, want ...string) {
+	f.t.Helper()
+	found, err := f.Of(f.t.Context(), topic)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var got []string
+	for _, u := range found.Unreachable {
+		got = append(got, u.Address)
+		if u.Err == nil {
+			f.t.Errorf("%s %s has no error", when, u.Address)
+		}
+	}
+	if !slices.Equal(got, want) {
+		f.t.Errorf("%s the unreachable subscribers are %q, want %q", when, got, want)
 	}
 }
 
