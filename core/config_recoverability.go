@@ -49,6 +49,10 @@ func (r *resolvedConfig) resolveRecoverability(errs *validationErrors, caps Capa
 	}
 	r.resolveMaxDeliveries(errs)
 	r.resolveIsolation()
+	if r.rules.caps.CountsReleases && r.mode != TransactionNone && r.maxDeliveries > 0 {
+		r.isolation.newCopyAfter = r.isolation.firstCopyLimit(r.maxDeliveries)
+		r.rules.newCopyAfter = r.isolation.newCopyAfter
+	}
 
 	if r.config.SendOnly {
 		return

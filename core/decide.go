@@ -59,6 +59,7 @@ type rules struct {
 
 	// maxDeliveries limits the deliveries of one copy of a message; 0 means no limit.
 	maxDeliveries int
+	newCopyAfter  int                                // deliveries, see isolationRules
 	ownAddress    string                             // of the input queue
 	keepsGroups   bool                               // the input queue keeps groups in order
 	address       func(queue string) (string, error) // Transport.Address
@@ -116,6 +117,7 @@ type failure struct {
 	properties    map[string]string // not to be written
 	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
+	isNewCopy     bool      // of a message that was delivered too often
 	handlerBegan  time.Time // when Handler did, or the zero time
 	handlerFailed time.Time // the same
 	generatedID   bool      // the sender gave the message no id
@@ -146,6 +148,7 @@ func (r *rules) describe(a *attempt, err error) *failure {
 		messageType:   a.message.handledAs().messageType,
 		deferrals:     in.deferrals(),
 		inPlace:       r.retriesInPlace(in),
+		isNewCopy:     in.earlierDeliveries(r.newCopyAfter) > 0,
 		handlerBegan:  handler.began,
 		handlerFailed: handler.failed,
 	}
@@ -326,7 +329,7 @@ func (r *rules) choose(ctx context.Context, config RecoverabilityConfig, f failu
 // a new copy, once (R34).
 func (r *rules) mayBeUnhandled(f failure) bool {
 	return r.caps.CountsReleases && r.mode != TransactionNone && !f.inPlace &&
-		errors.Is(f.Err, ErrDeliveryCountExceeded) && f.headers.Get(headers.Deliveries) == ""
+		errors.Is(f.Err, ErrDeliveryCountExceeded) && !f.isNewCopy
 }
 
 // newCopyDelay separates messages that were delivered together, as far as the transport

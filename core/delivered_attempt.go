@@ -2,6 +2,7 @@ package core
 
 import (
 	"fmt"
+	"math"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
@@ -14,7 +15,17 @@ import (
 // attempt returns the number of this attempt in its round. A refused message (Refuse)
 // keeps its number.
 func (in *Incoming) attempt() int {
-	return max(in.DeliveryCount, 1) + intHeader(in.Headers, headers.Failures)
+	return min(max(in.DeliveryCount, 1), math.MaxInt32-maxCount) + intHeader(in.Headers, headers.Failures)
+}
+
+// earlierDeliveries returns the number of deliveries after which the message became this new
+// copy, or 0 if it is none: no copy becomes one after fewer than newCopyAfter+1 deliveries, and
+// only a sender writes a smaller number.
+func (in *Incoming) earlierDeliveries(newCopyAfter int) int {
+	if n := intHeader(in.Headers, headers.Deliveries); newCopyAfter > 0 && n > newCopyAfter {
+		return n
+	}
+	return 0
 }
 
 // delayedRetries returns the number of delayed retries before this delivery.

@@ -284,6 +284,10 @@ func parseTimeOrZero(text string) time.Time {
 	return t
 }
 
+// maxCount is the largest count that is read from a header, far above any real one: a sender
+// can write any number, and sums of counts must not overflow.
+const maxCount = 1_000_000
+
 // intHeader parses a count; invalid text is 0.
 func intHeader(h Headers, key string) int {
 	text, ok := h.Lookup(key)
@@ -294,7 +298,7 @@ func intHeader(h Headers, key string) int {
 	if err != nil || n < 0 {
 		return 0
 	}
-	return n
+	return min(n, maxCount)
 }
 
 // isMessageType reports whether name is a valid message type: a header lists types

@@ -515,7 +515,7 @@ func TestMaxDeliveries_DeliveriesOfAMessageAndItsNewCopy(t *testing.T) {
 				}
 				copied := last(func() core.Outgoing {
 					m := order("m1")
-					m.Headers.Set(headers.Deliveries, "50")
+					m.Headers.Set(headers.Deliveries, "101") // more than the first copy has in each case
 					return m
 				})
 				equal(fx, "deliveries of a copy", copied, c.copied)

@@ -191,7 +191,7 @@ func (r *runner) newPump() *pump.Pump[Delivery, attempt] {
 		OnSlow:          r.reportSlowHandler,
 		Bytes:           messageBytes,
 		IsSuspect:       r.ep.suspects.isSuspectDelivery,
-		TotalDeliveries: totalDeliveries,
+		TotalDeliveries: r.ep.suspects.totalDeliveries,
 		OnIsolate:       r.isolationChanged,
 	})
 }

@@ -1,9 +1,9 @@
 package core
 
 import (
+	"math"
 	"sync"
 
-	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
@@ -22,6 +22,9 @@ type isolationRules struct {
 	// reserved is the part of MaxDeliveries for the new copy (R34); with 0 the copy may be
 	// delivered MaxDeliveries times again.
 	reserved int
+	// newCopyAfter is the number of deliveries after which a message can become a new copy; 0
+	// means never.
+	newCopyAfter int
 }
 
 const (
@@ -42,7 +45,7 @@ func (i isolationRules) firstCopyLimit(maxDeliveries int) int {
 // isNewCopy reports whether a message is the new copy of one that was delivered too
 // often.
 func (i isolationRules) isNewCopy(in *Incoming) bool {
-	return i.reserved > 0 && in.Headers.Get(headers.Deliveries) != ""
+	return i.reserved > 0 && in.earlierDeliveries(i.newCopyAfter) > 0
 }
 
 // suspects knows which messages may have killed their process, and how often each may be
@@ -120,7 +123,7 @@ func (s *suspects) isSuspectDelivery(d Delivery) bool {
 	return in.DeliveryCount > 1 && s.isSuspect(in)
 }
 
-func totalDeliveries(d Delivery) int {
+func (s *suspects) totalDeliveries(d Delivery) int {
 	in := d.Incoming()
-	return in.DeliveryCount + intHeader(in.Headers, headers.Deliveries)
+	return min(in.DeliveryCount, math.MaxInt32-maxCount) + in.earlierDeliveries(s.newCopyAfter)
 }
