@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -66,7 +67,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	r.Headers = core.HeadersFromMap(h)
 	transport.UnpackHeaders(&r.Incoming)
 	if r.GroupKey == "" && m.SessionID != nil && *m.SessionID != m.MessageID {
-		r.GroupKey = *m.SessionID
+		r.GroupKey = strings.ToValidUTF8(*m.SessionID, "\uFFFD") // of a foreign sender: no copy can have another key
 	}
 	if r.ID == "" {
 		r.ID = foreignID(m)
