@@ -18,6 +18,7 @@ func FuzzCopy(f *testing.F) {
 	f.Add("", "", "00:01:00", "2026-01-02 03:04:05:000006 Z", "", "shop", "key", "value")
 	f.Add("a,b,other", "", "106750.00:00:00", "9999-12-31 23:59:59:999999 Z", "2026-01-02 03:04:05:000006 Z", "elsewhere", headers.Attempts, "[]")
 	f.Add(strings.Repeat(",", 20), "", "", "", "9999-12-31 23:59:59:999999 Z", "", HeaderReplyToAddress, "forged")
+	f.Add("other,carrier", "shop", "", "", "", "", headers.TimeOfFailure, "2026-01-02 03:04:05:000006 Z")
 	f.Add("carrier,carrier", "shop", "-1", "x", "0000-00-00 00:00:00:000000 Z", "billing", headers.TimeToBeReceived, "00:00:00")
 	f.Add("", "billing", "", "", "", "", "x", "y")
 	near, far := inmemory.Open(), inmemory.Open()
