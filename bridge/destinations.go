@@ -3,7 +3,9 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,8 +40,11 @@ type outage struct {
 	probes  int // failed ones, after the failure with which it began
 	next    time.Time
 	probing bool                // a probe has not ended: without an answer it takes Config.SendTimeout
-	waiting map[string]struct{} // ids of messages that were put back
+	waiting map[uint64]struct{} // hashes of the ids of messages that were put back
 }
+
+// idSeed is for hashes of ids: a message's id may have any size.
+var idSeed = maphash.MakeSeed()
 
 // Probes of one destination are 1, 2, 4, ... 30 s apart. If many messages wait, the
 // bridge receives about a hundred of them a second in all, and leaves the rest of the
@@ -90,8 +95,9 @@ func (o *outage) interval() time.Duration { return min(firstProbe<<min(o.probes,
 
 // waitLocked records that a message waits, and returns for how long.
 func (d *destinations) waitLocked(o *outage, id string) time.Duration {
-	if _, known := o.waiting[id]; !known && d.waiting < maxWaiting {
-		o.waiting[id] = struct{}{}
+	hash := maphash.String(idSeed, id)
+	if _, known := o.waiting[hash]; !known && d.waiting < maxWaiting {
+		o.waiting[hash] = struct{}{}
 		d.waiting++
 	}
 	turn := time.Duration(d.waiting) * time.Second / waitingRate
@@ -106,8 +112,8 @@ func (d *destinations) failed(key, id string, err error, began time.Time) (pause
 	o := d.outages[key]
 	switch {
 	case o == nil:
-		o = &outage{since: time.Now(), waiting: map[string]struct{}{}}
-		d.outages[key] = o
+		o = &outage{since: time.Now(), waiting: map[uint64]struct{}{}}
+		d.outages[strings.Clone(key)] = o // it may be a part of a message
 		d.outageCount.Store(int64(len(d.outages)))
 		d.log.Warn("destination cannot be reached; its messages wait", "destination", key, "error", err)
 		o.next = time.Now().Add(o.interval())

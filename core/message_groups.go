@@ -209,7 +209,7 @@ func (r *groupRounds) remember(nativeID string, e earlierRounds) {
 		return
 	}
 	r.mu.Lock()
-	r.byID.Put(nativeID, e)
+	r.byID.Put(nativeKey(nativeID), e)
 	r.mu.Unlock()
 }
 
@@ -217,6 +217,6 @@ func (r *groupRounds) remember(nativeID string, e earlierRounds) {
 func (r *groupRounds) recall(nativeID string) earlierRounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, _ := r.byID.Get(nativeID)
+	e, _ := r.byID.Get(nativeKey(nativeID))
 	return e
 }

@@ -82,7 +82,7 @@ func (s *suspects) isSuspect(in *Incoming) bool {
 func (s *suspects) wasSurvived(in *Incoming) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count, ok := s.survived.Get(in.NativeID)
+	count, ok := s.survived.Get(nativeKey(in.NativeID))
 	return ok && count == in.DeliveryCount-1
 }
 
@@ -92,7 +92,7 @@ func (s *suspects) recordSurvived(in *Incoming) {
 		return
 	}
 	s.mu.Lock()
-	s.survived.Put(in.NativeID, in.DeliveryCount)
+	s.survived.Put(nativeKey(in.NativeID), in.DeliveryCount)
 	s.mu.Unlock()
 }
 

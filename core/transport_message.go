@@ -172,7 +172,8 @@ type Incoming struct {
 
 	// NativeID names one stored copy of the message. It is stable over the copy's
 	// redeliveries and new for every Send. It is the key under which the engine and the
-	// adapters remember a message.
+	// adapters remember a message: it is short, and no part of a larger text, whose memory it
+	// would keep.
 	NativeID string
 
 	// Headers are as they were sent: UTF-8, no empty key. A foreign message with other

@@ -18,6 +18,7 @@ type undeliverableQueues struct {
 
 // first reports whether a queue has had no critical error yet.
 func (u *undeliverableQueues) first(queue string) bool {
+	queue = bounded.Key(queue)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.reported[queue] {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/internal/backlog"
+	"github.com/reprise-go/reprise/internal/bounded"
 	"github.com/reprise-go/reprise/internal/lru"
 )
 
@@ -69,7 +70,7 @@ func (u *unfinished) rememberSettled(nativeID string) {
 		return
 	}
 	u.mu.Lock()
-	u.settled.Put(nativeID, struct{}{})
+	u.settled.Put(nativeKey(nativeID), struct{}{})
 	u.mu.Unlock()
 }
 
@@ -77,7 +78,7 @@ func (u *unfinished) rememberSettled(nativeID string) {
 func (u *unfinished) wasSettled(nativeID string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	_, ok := u.settled.Get(nativeID)
+	_, ok := u.settled.Get(nativeKey(nativeID))
 	return ok
 }
 
@@ -86,10 +87,22 @@ func (u *unfinished) wasSettled(nativeID string) bool {
 // then carried out for each.
 func redeliveryKey(in *Incoming) string {
 	if in.NativeID != "" {
-		return in.NativeID
+		return nativeKey(in.NativeID)
 	}
 	body := sha256.Sum256(in.Body)
-	return "foreign\x00" + in.ID + "\x00" + string(body[:])
+	return "foreign\x00" + bounded.Key(in.ID) + "\x00" + string(body[:])
+}
+
+// maxNativeKey is the size in bytes of the longest NativeID that is a key itself.
+const maxNativeKey = 512
+
+// nativeKey returns the key of a NativeID in a map that outlives the message: the id, or the
+// hash of a long one.
+func nativeKey(nativeID string) string {
+	if len(nativeID) <= maxNativeKey {
+		return nativeID
+	}
+	return bounded.Key(nativeID)
 }
 
 // mayBeRedelivery reports whether a delivery may be of a copy that was delivered before.

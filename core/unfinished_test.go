@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
+	"github.com/reprise-go/reprise/internal/leaks"
 )
 
 // Rule R28.
@@ -209,3 +210,38 @@ type largeError struct {
 }
 
 func (p largeError) Error() string { return p.text.Error() }
+
+// Ids have the size that their sender chooses.
+func TestUnfinished_LongIDsAreBounded(t *testing.T) {
+	long := func(i int) string { return strings.Repeat("x", 128<<10) + fmt.Sprint(i) }
+	u := emptyUnfinished()
+	survivors := newSuspects(isolationRules{threshold: 1}, 0, u)
+	rounds := newGroupRounds(nil, nil)
+	const n = 300
+	growth := leaks.HeapGrowth(func() {
+		for i := range n {
+			u.rememberSettled(long(i))
+			rounds.remember(long(i), earlierRounds{deliveries: 1})
+			survivors.recordSurvived(&Incoming{NativeID: long(i), DeliveryCount: 1})
+			d := decision{action: MoveToError("error")}
+			u.remember(workFor(storedCopyOf(long(i)), failureAfter(1, 0, errors.New("failed")), d))
+			foreign := storedCopyOf("")
+			foreign.ID = long(i)
+			u.remember(workFor(foreign, failureAfter(1, 0, errors.New("failed")), d))
+		}
+	})
+	if growth > 8<<20 {
+		t.Errorf("%d ids keep %d MiB", n, growth>>20)
+	}
+	for i := range n {
+		if !u.wasSettled(long(i)) || rounds.recall(long(i)).deliveries != 1 || !survivors.wasSurvived(&Incoming{NativeID: long(i), DeliveryCount: 2}) {
+			t.Fatalf("message %d is forgotten", i)
+		}
+		if u.take(storedCopyOf(long(i))) == nil {
+			t.Fatalf("the decision about message %d is forgotten", i)
+		}
+	}
+	if u.wasSettled(long(n)) {
+		t.Error("another message is known")
+	}
+}

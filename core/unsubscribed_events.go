@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/reprise-go/reprise/core/internal/calls"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // unsubscribedEvents counts the events that reached no queue and logs the first of each topic,
@@ -44,14 +45,15 @@ func (u *unsubscribedEvents) context(ctx context.Context, out []Outgoing) contex
 
 // report counts an event, and logs the first of its topic.
 func (u *unsubscribedEvents) report(ctx context.Context, out *Outgoing) {
+	topic := bounded.Key(out.Topic)
 	u.mu.Lock()
 	u.count++
-	isNew := !u.topics[out.Topic] && len(u.topics) < maxLoggedTopics
+	isNew := !u.topics[topic] && len(u.topics) < maxLoggedTopics
 	if isNew {
 		if u.topics == nil {
 			u.topics = map[string]bool{}
 		}
-		u.topics[out.Topic] = true
+		u.topics[topic] = true
 	}
 	u.mu.Unlock()
 	if isNew {
@@ -63,7 +65,7 @@ func (u *unsubscribedEvents) report(ctx context.Context, out *Outgoing) {
 // reportUnreachable counts an event that one subscriber does not get, logs the first of the
 // subscription, and notifies observers.
 func (u *unsubscribedEvents) reportUnreachable(ctx context.Context, out *Outgoing, queue string, err error) {
-	is := subscription{out.Topic, queue}
+	is := subscription{bounded.Key(out.Topic), bounded.Key(queue)}
 	u.mu.Lock()
 	u.unreachable++
 	isNew := !u.subscriptions[is] && len(u.subscriptions) < maxLoggedTopics

@@ -8,7 +8,9 @@ import (
 
 // Cache is a bounded map that evicts the least recently used entry. An adapter caches
 // facts in it that it can look up again, by keys that come from outside, such as reply
-// addresses. It is safe for concurrent use, and does not copy values.
+// addresses. It is safe for concurrent use, and copies neither keys nor values: a text that
+// is a part of a message keeps the memory of the larger text, so that the caller clones it
+// (strings.Clone) before Put.
 type Cache[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries *lru.Cache[K, V]

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"hash"
 	"maps"
 	"slices"
@@ -169,11 +170,17 @@ func (l *DeliveryLog) Len() (n int) {
 	return n
 }
 
-// DeliveryKey returns the key of a message in a [DeliveryLog]: its NativeID or, for a
-// foreign message without one, a hash of its headers and body. Two foreign messages with
-// the same content share a key, and so a count.
+// maxDeliveryKey is the size in bytes of the longest NativeID that is a key itself.
+const maxDeliveryKey = 512
+
+// DeliveryKey returns the key of a message in a [DeliveryLog]: its NativeID, or the hash of one
+// of more than 512 bytes, or, for a foreign message without one, a hash of its headers and body.
+// Two foreign messages with the same content share a key, and so a count.
 func DeliveryKey(in *core.Incoming) string {
-	if in.NativeID != "" {
+	switch {
+	case len(in.NativeID) > maxDeliveryKey:
+		return fmt.Sprintf("sha256 of a NativeID:%x", sha256.Sum256([]byte(in.NativeID)))
+	case in.NativeID != "":
 		return in.NativeID
 	}
 	// Every part is preceded by its length, so that different contents never give the

@@ -289,6 +289,10 @@ func TestDeliveryKey(t *testing.T) {
 	if got := transport.DeliveryKey(message("", "body", "b", "2", "a", "1")); got != same {
 		t.Error("the order of headers makes a difference")
 	}
+	long := strings.Repeat("x", 100_000)
+	if key := transport.DeliveryKey(message(long, "body")); len(key) > 512 {
+		t.Errorf("the key of a long native id has %d bytes", len(key))
+	}
 	seen := map[string]int{same: -1}
 	for i, in := range []*core.Incoming{
 		message("", ""),
@@ -299,6 +303,8 @@ func TestDeliveryKey(t *testing.T) {
 		message("", "body", "a1", "", "b", "2"),
 		message("", "body", "a", "1b", "", "2"),
 		message("", "", "body", "", "a", "1"),
+		message(long, "body"),
+		message(long+"y", "body"),
 	} {
 		key := transport.DeliveryKey(in)
 		if other, ok := seen[key]; ok {

@@ -33,3 +33,15 @@ func waitForEnd(end chan struct{}) {
 	<-end
 	<-end
 }
+
+var kept []byte
+
+func TestHeapGrowth(t *testing.T) {
+	const size = 8 << 20
+	if n := HeapGrowth(func() { kept = make([]byte, size) }); n < size/2 || n > 2*size {
+		t.Errorf("%d bytes, want about %d", n, size)
+	}
+	if n := HeapGrowth(func() { kept = nil }); n > -size/2 {
+		t.Errorf("%d bytes after the end of %d", n, size)
+	}
+}

@@ -3,6 +3,7 @@ package rabbitmq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/leaks"
 	"github.com/reprise-go/reprise/transport/rabbitmq"
 )
 
@@ -78,5 +80,54 @@ func TestHostileHeaders_ReachTheErrorQueue(t *testing.T) {
 			}
 			return len(missing) == 0
 		})
+	})
+}
+
+// Nothing of them is kept, while the endpoint runs and after it.
+func TestHostileHeaders_LongCopyIDsKeepNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sends 60 MB: not in short runs")
+	}
+	onNewest(t, func(t *testing.T, s *site) {
+		transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+		const messages = 600
+		handled := make(chan struct{}, messages)
+		ep, err := core.New("billing", transport, core.Config{Logger: slog.New(slog.DiscardHandler), Concurrency: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Handle(ep, textType, func(context.Context, *core.Message, []byte) error {
+			handled <- struct{}{}
+			return nil
+		})
+		ch := s.channel(t)
+		growth := leaks.HeapGrowth(func() {
+			for i := range messages {
+				headers := amqp.Table{"Reprise.CopyID": fmt.Sprint(i) + strings.Repeat("x", 100_000) + "@billing"}
+				if err := ch.PublishWithContext(t.Context(), "", "billing", false, false, amqp.Publishing{Type: "text", ContentType: "application/octet-stream", Headers: headers}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- ep.Run(ctx) }()
+			for i := range messages {
+				select {
+				case <-handled:
+				case <-time.After(time.Minute):
+					t.Errorf("%d messages were handled", i)
+				}
+				if t.Failed() {
+					break
+				}
+			}
+			stop()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		if growth > 20<<20 {
+			t.Errorf("%d messages with long copy ids, all handled, keep %d MiB", messages, growth>>20)
+		}
 	})
 }

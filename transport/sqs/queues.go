@@ -3,6 +3,7 @@ package sqs
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -28,7 +29,7 @@ func (t *Transport) queueURL(ctx context.Context, address string) (string, error
 		}
 		return "", err
 	}
-	t.urls.Put(address, *out.QueueUrl)
+	t.urls.Put(strings.Clone(address), *out.QueueUrl) // it may be a part of a message
 	return *out.QueueUrl, nil
 }
 

@@ -2,7 +2,9 @@
 package unreachable
 
 import (
+	"hash/maphash"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +18,8 @@ type Queues struct {
 	outageCount atomic.Int64 // the length of outages, so that the usual case takes no lock
 	mu          sync.Mutex
 	outages     map[string]*queueOutage
-	stored      map[string]time.Time // message id: when its next delivery is due, at most maxStoredMessages
+	stored      map[uint64]time.Time // hash of a message's id: when its next delivery is due, at most maxStoredMessages
+	seed        maphash.Seed
 }
 
 type queueOutage struct {
@@ -48,7 +51,7 @@ var probeBackoff = delays.Backoff{First: time.Second, Last: MaxPause}
 
 // New returns the record of an endpoint that can reach all queues.
 func New() *Queues {
-	return &Queues{outages: map[string]*queueOutage{}, stored: map[string]time.Time{}}
+	return &Queues{outages: map[string]*queueOutage{}, stored: map[uint64]time.Time{}, seed: maphash.MakeSeed()}
 }
 
 // Blocked returns the reason why a queue is not to be tried now, or nil and the function
@@ -103,7 +106,7 @@ func (q *Queues) RecordFailure(queue string, err error, began time.Time) (isNew 
 	switch {
 	case o == nil:
 		o = &queueOutage{since: now}
-		q.outages[queue] = o
+		q.outages[strings.Clone(queue)] = o // it may be a part of a message
 		q.outageCount.Store(int64(len(q.outages)))
 	case began.Before(o.since): // it was sent before the outage was known
 		return false, o.since
@@ -169,27 +172,28 @@ func (q *Queues) StoredDelay(tries int) time.Duration {
 
 // AddStored counts a message that is stored until the given time.
 func (q *Queues) AddStored(id string, due time.Time) {
+	key := maphash.String(q.seed, id)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.stored) >= maxStoredMessages {
 		q.forgetOverdueLocked()
 	}
-	if _, known := q.stored[id]; known || len(q.stored) < maxStoredMessages {
-		q.stored[id] = due
+	if _, known := q.stored[key]; known || len(q.stored) < maxStoredMessages {
+		q.stored[key] = due
 	}
 }
 
 // RemoveStored removes a message from the count.
 func (q *Queues) RemoveStored(id string) {
 	q.mu.Lock()
-	delete(q.stored, id)
+	delete(q.stored, maphash.String(q.seed, id))
 	q.mu.Unlock()
 }
 
 // forgetOverdueLocked drops the messages that another instance has received.
 func (q *Queues) forgetOverdueLocked() {
 	now := time.Now()
-	maps.DeleteFunc(q.stored, func(_ string, due time.Time) bool { return now.Sub(due) > MaxStoredDelay })
+	maps.DeleteFunc(q.stored, func(_ uint64, due time.Time) bool { return now.Sub(due) > MaxStoredDelay })
 }
 
 // StoredMessages returns the number of stored messages that this process knows of.

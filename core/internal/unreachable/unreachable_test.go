@@ -3,9 +3,13 @@ package unreachable
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/leaks"
 )
 
 var errDown = errors.New("down")
@@ -212,8 +216,27 @@ func TestAddStored_IsBounded(t *testing.T) {
 		q.AddStored("0", time.Now().Add(time.Hour))
 		time.Sleep(MaxStoredDelay + time.Second)
 		q.AddStored("new", time.Now())
-		if _, ok := q.stored["new"]; !ok || len(q.stored) != 2 {
+		if _, ok := q.stored[maphash.String(q.seed, "new")]; !ok || len(q.stored) != 2 {
 			t.Errorf("%d messages are remembered, the new one %t; want that one and the one that was stored again", len(q.stored), ok)
 		}
 	})
+}
+
+// Ids have the size that their sender chooses.
+func TestAddStored_KeepsNoIDs(t *testing.T) {
+	q := New()
+	long := func(i int) string { return strings.Repeat("x", 128<<10) + fmt.Sprint(i) }
+	const n = 300
+	growth := leaks.HeapGrowth(func() {
+		for i := range n {
+			q.AddStored(long(i), time.Now())
+		}
+	})
+	if growth > 8<<20 || q.StoredMessages() != n {
+		t.Errorf("%d stored messages keep %d MiB", q.StoredMessages(), growth>>20)
+	}
+	q.RemoveStored(long(1))
+	if q.StoredMessages() != n-1 {
+		t.Errorf("%d stored messages after one was removed", q.StoredMessages())
+	}
 }

@@ -25,12 +25,14 @@ import (
 //     broker redelivers an acknowledged message only if the channel was lost before the
 //     broker had read the acknowledgement.
 //
+// Two names with one hash, which no other process can construct, count as one shared name.
+//
 // A Log keeps more names than the engine remembers, and outlives receivers, as the engine's
 // memory does. It is safe for concurrent use.
 type Log struct {
 	mu       sync.Mutex
 	capacity int
-	copies   *transport.Cache[string, *storedCopy]
+	copies   *transport.Cache[uint64, *storedCopy] // by a hash of the name: names come from outside
 }
 
 // storedCopy is the record of one name.
@@ -45,7 +47,7 @@ type storedCopy struct {
 const limit = 4000
 
 func newLog() *Log {
-	return &Log{capacity: limit, copies: transport.NewCache[string, *storedCopy](limit)}
+	return &Log{capacity: limit, copies: transport.NewCache[uint64, *storedCopy](limit)}
 }
 
 // Logs are the logs of a transport, one for each queue. It is safe for concurrent use.
@@ -80,12 +82,12 @@ func (l *Log) Resize(maxInFlight int) {
 // Delivered records a delivery and reports whether its NativeID belongs to this message
 // alone. redelivered is the broker's flag.
 func (l *Log) Delivered(in *core.Incoming, redelivered bool) bool {
-	sum := checksum(in)
+	sum, name := checksum(in), maphash.String(checksumSeed, in.NativeID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c, known := l.copies.Get(in.NativeID)
+	c, known := l.copies.Get(name)
 	if !known {
-		l.copies.Put(in.NativeID, &storedCopy{sum: sum})
+		l.copies.Put(name, &storedCopy{sum: sum})
 		return true
 	}
 	if !redelivered || c.sum != sum || c.acknowledged != nil && !isClosed(c.acknowledged) {
@@ -99,7 +101,7 @@ func (l *Log) Delivered(in *core.Incoming, redelivered bool) bool {
 func (l *Log) Acknowledge(name string, lost <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c, known := l.copies.Get(name); known {
+	if c, known := l.copies.Get(maphash.String(checksumSeed, name)); known {
 		c.acknowledged = lost
 	}
 }

@@ -2,9 +2,11 @@ package copylog
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/leaks"
 )
 
 func TestLog(t *testing.T) {
@@ -127,5 +129,19 @@ func BenchmarkChecksum(b *testing.B) {
 	}
 	for b.Loop() {
 		checksum(in)
+	}
+}
+
+// Names have the size that their sender chooses.
+func TestLog_KeepsNoNames(t *testing.T) {
+	var l *Log
+	growth := leaks.HeapGrowth(func() {
+		l = newLog()
+		for i := range limit + 100 {
+			l.Delivered(&core.Incoming{NativeID: strings.Repeat("x", 64<<10) + strconv.Itoa(i)}, false)
+		}
+	})
+	if growth > 4<<20 || l.copies.Len() != limit {
+		t.Errorf("%d names keep %d MiB", l.copies.Len(), growth>>20)
 	}
 }

@@ -4,6 +4,7 @@ package declarations
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -86,6 +87,7 @@ func (c *Cache) Ensure(ctx context.Context, part Part, ttl, timeout time.Duratio
 			c.mu.Unlock()
 			return core.ErrClosed
 		}
+		part.Name = strings.Clone(part.Name) // it may be a part of a message
 		entries.Put(part, d)
 	}
 	c.mu.Unlock()

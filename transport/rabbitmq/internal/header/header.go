@@ -33,6 +33,9 @@ const (
 	RawHeaders = "Reprise.RawHeaders"
 )
 
+// MaxCopyID is the size in bytes of the longest CopyID: of two short strings.
+const MaxCopyID = 2 * 255
+
 // IsOfTransport reports whether a header belongs to the broker or to a transport, and so not
 // to the message.
 func IsOfTransport(key string) bool {

@@ -47,6 +47,9 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	in.Native, in.Body, in.Redelivered = d, d.Body, d.Redelivered
 
 	marked, _ := d.Headers[header.CopyID].(string)
+	if len(marked) > header.MaxCopyID { // it is not ours, and would be kept in memory
+		marked = ""
+	}
 	in.NativeID = nativeID(marked, d.Exchange, queue)
 	r := headerReader{escapes: marked != ""}
 	if in.NativeID != "" {

@@ -341,3 +341,20 @@ func TestIncoming_PriorityOfForeignMessageIsAProperty(t *testing.T) {
 		}
 	}
 }
+
+// It would be kept in memory, for thousands of messages.
+func TestIncoming_LongCopyIDIsForeign(t *testing.T) {
+	t.Parallel()
+	f := NewFormat(Config{})
+	for size, trusted := range map[int]bool{header.MaxCopyID: true, header.MaxCopyID + 1: false, 1 << 20: false} {
+		marked := strings.Repeat("x", size-len("@billing")) + "@billing"
+		var in core.Incoming
+		f.Incoming(&amqp.Delivery{MessageId: "m1", Headers: amqp.Table{header.CopyID: marked, "k": "v"}}, "billing", &in)
+		if (in.NativeID == marked) != trusted || !trusted && in.NativeID != "" {
+			t.Errorf("%d bytes: a NativeID of %d bytes, want %t", size, len(in.NativeID), trusted)
+		}
+		if in.ID != "m1" || in.Headers.Get("k") != "v" || in.Malformed != nil {
+			t.Errorf("%d bytes: %q, %v, %v", size, in.ID, in.Headers.Map(), in.Malformed)
+		}
+	}
+}

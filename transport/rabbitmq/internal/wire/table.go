@@ -14,7 +14,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
-	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Limits of the client library's decoding of one message.
@@ -255,7 +254,7 @@ func (t *keptTable) keep(key, field []byte) {
 	case name == header.Deliveries && len(field) <= 9:
 		t.deliveries = slices.Concat(key, field)
 		return
-	case name == header.CopyID && len(field) <= 5+2*names.MaxShortString:
+	case name == header.CopyID && len(field) <= 5+header.MaxCopyID:
 		t.copyID = slices.Concat(key, field)
 		return
 	case header.IsOfTransport(name):

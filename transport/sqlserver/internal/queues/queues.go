@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/reprise-go/reprise/transport"
@@ -88,6 +89,7 @@ func (all *Cache) Get(name string) (*Queue, error) {
 	if q != nil {
 		return q, nil
 	}
+	name = strings.Clone(name) // it may be a part of a message's headers
 	t, err := all.dialect.Table(name, all.in)
 	if err != nil {
 		return nil, transport.Permanent(err)

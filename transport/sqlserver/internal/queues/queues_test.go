@@ -2,8 +2,10 @@ package queues_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/reprise-go/reprise/internal/leaks"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/postgres"
@@ -90,4 +92,21 @@ func TestAppendMissing_ComparesAddresses(t *testing.T) {
 	if len(list) != 2 || list[0] != orders || list[1] != billing {
 		t.Errorf("the list is %v, want orders and billing", list)
 	}
+}
+
+// Addresses are parts of the headers of messages, which may have any size.
+func TestCache_KeepsNoHeaders(t *testing.T) {
+	cache := newCache()
+	const n = 100
+	growth := leaks.HeapGrowth(func() {
+		for i := range n {
+			name := fmt.Sprintf("reply-%d", i)
+			headers := name + strings.Repeat("x", 1<<20)
+			get(t, cache, headers[:len(name)])
+		}
+	})
+	if growth > 8<<20 {
+		t.Errorf("%d names keep %d MiB", n, growth>>20)
+	}
+	get(t, cache, "reply-0")
 }

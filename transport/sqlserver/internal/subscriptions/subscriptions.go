@@ -177,7 +177,7 @@ func (s *Table) remember(topic string, found cached, changes uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == changes {
-		s.known.Put(topic, found)
+		s.known.Put(strings.Clone(topic), found) // it may be a part of a message's headers
 	}
 }
 
