@@ -66,6 +66,9 @@ func (t *Transport) checkTopology(ctx context.Context, topology core.Topology) e
 		}
 	}
 	missing, err := t.checkRights(ctx, inputs, others, unseen)
+	if err == nil && len(inputs)+len(others) > 0 {
+		err = t.warnOfOwners(ctx, slices.Concat(inputs, others))
+	}
 	if err != nil {
 		return err
 	}

@@ -74,3 +74,15 @@ func (t *Transport) LookToForward() {
 
 // Pool returns the transport's connections to PostgreSQL.
 func (t *Transport) Pool() *pgxpool.Pool { return t.db.(*sqlexec.PgxDatabase).Connections }
+
+// WakeupGap is the time between two fetches of an idle queue that follow wakeups.
+const WakeupGap = wakeupGap
+
+// Channel returns the channel of a queue's notifications.
+func (t *Transport) Channel(queue string) (string, error) {
+	q, err := t.queues.Get(queue)
+	if err != nil {
+		return "", err
+	}
+	return q.Channel, nil
+}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/notify"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/queues"
 )
@@ -19,6 +20,26 @@ import (
 type pollIntervals struct{ first, firstNotified, last time.Duration }
 
 var defaultPolls = pollIntervals{first: 5 * time.Millisecond, firstNotified: 250 * time.Millisecond, last: time.Second}
+
+// wakeupGap is the time between two fetches of an idle queue that follow wakeups, after the
+// first two that found no message: every role of the database may notify, as often as it
+// likes. Receivers that compete for messages find none now and then, so these two are free.
+const (
+	wakeupGap   = 10 * time.Millisecond
+	freeWakeups = 2
+)
+
+// afterWakeup counts a wakeup, and returns the pause until the fetch that follows it.
+func (r *receiver) afterWakeup() (pause time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.wakeups++; r.wakeups > freeWakeups {
+		pause = max(r.lastWakeup.Add(wakeupGap).Sub(now), 0)
+	}
+	r.lastWakeup = now.Add(pause)
+	return pause
+}
 
 // nextPause returns the pause after a fetch that found no message. The first time it is
 // 0: another receiver may have had the rows locked. A random part is subtracted so that
@@ -45,6 +66,9 @@ func (r *receiver) wait(ctx context.Context, pause time.Duration) {
 		select {
 		case <-timer.C:
 		case <-r.wakeup.Signal:
+			timer.Stop()
+			_ = transport.Sleep(ctx, r.closing, r.afterWakeup(), nil)
+			return
 		case <-ctx.Done():
 		case <-r.closing.Done():
 		}

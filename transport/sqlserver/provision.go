@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/reprise-go/reprise/core"
@@ -87,7 +88,42 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			return err
 		}
 	}
+	if err := t.warnOfOwners(ctx, slices.Concat(found, made)); err != nil {
+		return err
+	}
 	return t.addNotifyTriggers(ctx, found)
+}
+
+// warnOfOwners warns of tables that belong to a stranger, once for each table. Where every role
+// may create tables in the schema, one may have made a queue before its endpoint did, and
+// granted it every right. It may as well be the role of another service, or that of
+// deployments, so this is no error.
+func (t *Transport) warnOfOwners(ctx context.Context, queues []*queues.Queue) error {
+	tables := []dialect.Table{t.subscriptions.Table, t.delayed.Table}
+	for _, q := range queues {
+		tables = append(tables, q.Table)
+	}
+	for _, table := range tables {
+		s := t.dialect.ForeignOwner(table)
+		if s == nil {
+			return nil
+		}
+		var owner string
+		s.Row = func(scan sqlexec.Scanner) error { return scan(&owner) }
+		err := t.server.Read(ctx, s)
+		if err != nil && (t.server.Transient(err) || ctx.Err() != nil) {
+			return err
+		}
+		if err != nil || owner == "" { // a role that may not read the catalogue is told nothing
+			continue
+		}
+		if _, warned := t.warnedOf.LoadOrStore(ownerOf{table.Address}, true); warned {
+			continue
+		}
+		t.warnings.Add(fmt.Sprintf("the table %s belongs to the role %q, which can read and change its messages, and run code with the rights of each role that writes to it. "+
+			"If that role was not to create it, drop the table and call Provision. Otherwise let the owner of the schema own it: the warning ends", table.Quoted, owner))
+	}
+	return nil
 }
 
 // DDL returns the statements that [Transport.Provision] of a transport with this
@@ -127,8 +163,11 @@ func (t *Transport) ddl(queues []string) (string, error) {
 // needs to add the trigger to a table: senders wait behind it.
 const triggerPatience = 2000
 
+// ownerOf is the key of a warning of a table's owner.
+type ownerOf struct{ address string }
+
 // addNotifyTriggers adds the trigger to tables that an older version of this package
-// created without it. If that is not possible, Provision does not fail: a warning gives
+// created without it, and replaces one that has the function of a stranger. If that is not possible, Provision does not fail: a warning gives
 // the reason.
 func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queues.Queue) error {
 	for _, q := range queues {
@@ -152,22 +191,8 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queues.Queu
 }
 
 func (t *Transport) addNotifyTrigger(ctx context.Context, q *queues.Queue) error {
-	tx, err := t.db.Begin(ctx, t.dialect.LockSchema()) // it waits for the lock as long as others take
-	if err != nil {
-		return err
-	}
 	patience := sqlexec.Command(fmt.Sprintf("set local lock_timeout = %d", triggerPatience))
-	for _, s := range []*sqlexec.Statement{patience, t.dialect.NotifyTrigger(q.Table)} {
-		if err := tx.Run(ctx, s); err != nil {
-			tx.Rollback(ctx)
-			return err
-		}
-	}
-	if err := tx.Commit(ctx); err != nil {
-		tx.Rollback(ctx)
-		return err
-	}
-	return nil
+	return t.server.ChangeSchema(ctx, patience, t.dialect.NotifyTrigger(q.Table))
 }
 
 // lacksNotifyTrigger reports whether a queue should have the trigger, and has none.
@@ -192,10 +217,10 @@ func (t *Transport) warnOfNotifyTrigger(q *queues.Queue, cause error) {
 	if _, warned := t.warnedOf.LoadOrStore(q.Table.Address, true); warned {
 		return
 	}
-	because := "it was made by an older version"
+	because := "it was made by an older version, or the trigger's function belongs to a role that could run code with the rights of every sender"
 	if cause != nil {
 		because += fmt.Sprintf(", and this role cannot add it now (%v)", cause)
 	}
-	t.warnings.Add(fmt.Sprintf("the table %s has no trigger %s: %s. A message of a sender that does not notify, such as NServiceBus, waits up to a second in an empty queue. "+
+	t.warnings.Add(fmt.Sprintf("the table %s has no trigger %s of this version: %s. A message of a sender that does not notify, such as NServiceBus, waits up to a second in an empty queue. "+
 		"To fix: let the owner of the table carry out the statements that DDL returns, or Provision", q.Table.Quoted, postgres.NotifyTrigger, because))
 }

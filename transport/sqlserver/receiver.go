@@ -50,6 +50,8 @@ type receiver struct {
 	reserved    int          // places of fetches in progress
 	idle        bool         // the last fetch found no message
 	pause       time.Duration
+	wakeups     int       // since the last message
+	lastWakeup  time.Time // with its pause
 	watermark   watermark.Watermark
 }
 
@@ -238,7 +240,7 @@ func (r *receiver) fetched(places int, got []core.Delivery, more bool) (closed b
 	r.reserved -= places
 	r.idle = len(got) == 0 && !more
 	if !r.idle {
-		r.pause = 0
+		r.pause, r.wakeups = 0, 0
 	}
 	if r.closed {
 		return true

@@ -49,7 +49,7 @@ type Transport struct {
 
 	life     *transport.Lifecycle
 	warnings transport.Warnings
-	warnedOf sync.Map // addresses of tables without a trigger that a warning has named
+	warnedOf sync.Map // addresses of tables that a warning has named: without a trigger, or an ownerOf
 
 	transport.Undescribed // KeepsGroups: no queue keeps groups
 }

@@ -76,12 +76,20 @@ type Dialect interface {
 	CreateDelayed(t Table) []string
 
 	// NotifyTrigger creates the trigger that wakes receivers for rows of senders that do
-	// not notify, if the table has none. HasNotifyTrigger has a row if the table has the
-	// trigger. Both return nil if the product has no such trigger.
+	// not notify, if the table has none, or one with the function of a stranger.
+	// HasNotifyTrigger has a row if that changes nothing. Both return nil if the product
+	// has no such trigger.
 	NotifyTrigger(t Table) *sqlexec.Statement
 	HasNotifyTrigger(t Table) *sqlexec.Statement
 
-	// LockSchema lets one transaction at a time create tables.
+	// ForeignOwner has a row with the owner of a table if that is none of the roles that may
+	// well have created it: the role of the session, one that it is a member of, a superuser,
+	// or the owner of the database or of the schema. It returns nil if the product does not
+	// let other roles create tables in the schema.
+	ForeignOwner(t Table) *sqlexec.Statement
+
+	// LockSchema lets one transaction at a time create tables. It fails with FaultBusy
+	// after SchemaLockTimeout: the lock needs no right, so any session may hold it.
 	LockSchema() *sqlexec.Statement
 
 	// Unless returns other reasons for which a table may seem not to exist.
@@ -351,6 +359,9 @@ func (f Fault) Transient() bool {
 		return false
 	}
 }
+
+// SchemaLockTimeout is much longer than it takes to create tables.
+const SchemaLockTimeout = 3 * time.Second
 
 // DelayedTable is the name of the table of delayed messages.
 const DelayedTable = "reprise_delayed"

@@ -140,12 +140,12 @@ func version(t dialect.Table, text string) string {
 		@level0type = N'SCHEMA', @level0name = ` + literal(t.Schema) + `, @level1type = N'TABLE', @level1name = ` + literal(t.Name) + `;`
 }
 
-// LockSchema waits until its context ends.
+// LockSchema implements dialect.Dialect.
 func (Dialect) LockSchema() *sqlexec.Statement {
 	return sqlexec.Command(fmt.Sprintf(`declare @got int;
-exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+exec @got = sys.sp_getapplock @Resource = N'reprise schema', @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = %d;
 if @got < 0
-	throw %d, N'the lock of those who create tables could not be had', 1;`, NumberLock))
+	throw %d, N'the lock of those who create tables could not be had', 1;`, dialect.SchemaLockTimeout.Milliseconds(), NumberLock))
 }
 
 // NotifyTrigger implements dialect.Dialect.
@@ -153,3 +153,7 @@ func (Dialect) NotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
 
 // HasNotifyTrigger implements dialect.Dialect.
 func (Dialect) HasNotifyTrigger(dialect.Table) *sqlexec.Statement { return nil }
+
+// ForeignOwner implements dialect.Dialect: to create a table in a schema, a user needs the right
+// to alter the schema, which no user has by default.
+func (Dialect) ForeignOwner(dialect.Table) *sqlexec.Statement { return nil }

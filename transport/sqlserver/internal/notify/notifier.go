@@ -150,7 +150,7 @@ func (b *Notifier) notifyPending() bool {
 }
 
 // Text does not wait for its commit to reach the disk: it has no data to lose.
-const Text = `select set_config('synchronous_commit', 'off', true), pg_notify(channel, '') from unnest($1::text[]) as channel`
+const Text = `select pg_catalog.set_config('synchronous_commit', 'off', true), pg_catalog.pg_notify(channel, '') from pg_catalog.unnest($1::pg_catalog.text[]) as channel`
 
 func (b *Notifier) send(to []*queues.Queue) {
 	if len(to) == 0 {
@@ -195,13 +195,13 @@ const (
 )
 
 // TransactionID returns the identifier that outcomeText needs.
-const TransactionID = `select pg_current_xact_id()::text`
+const TransactionID = `select pg_catalog.pg_current_xact_id()::pg_catalog.text`
 
 // outcomeText does not ask about transactions that may still be open: after a failover,
 // one of them may be unknown to this server, and a query about it would fail.
-const outcomeText = `select xid, case when xid::xid8 < pg_snapshot_xmax(pg_current_snapshot())
-	then coalesce(pg_xact_status(xid::xid8), 'forgotten') else 'in progress' end
-from unnest($1::text[]) as xid`
+const outcomeText = `select id, case when id::pg_catalog.xid8 operator(pg_catalog.<) pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())
+	then coalesce(pg_catalog.pg_xact_status(id::pg_catalog.xid8), 'forgotten') else 'in progress' end
+from pg_catalog.unnest($1::pg_catalog.text[]) as id`
 
 // nextCheck returns the time until the next query.
 func (b *Notifier) nextCheck() time.Duration {

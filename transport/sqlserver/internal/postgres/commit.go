@@ -21,7 +21,7 @@ func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 	for i, rows := range sentRows(sends) {
 		headers, bodies := columnsOf(rows.messages)
 		into, columns, values := rows.to.Table.Quoted, "id, headers, body", ownID+", h, b"
-		types := []string{"bigint[]", "text[]", "bytea[]"}
+		types := []string{"bigint[]", "pg_catalog.text[]", "pg_catalog.bytea[]"}
 		names := "of, h, b"
 		added := []any{rows.handledSeqs, headers, bodies}
 		column := func(kind, name string, values any) {
@@ -30,20 +30,20 @@ func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 		ttls, delays := durationsOf(rows.messages)
 		switch {
 		case rows.waits:
-			into, columns, values = delayed.Table.Quoted, "headers, body, destination, expires, due", "h, b, a, "+fmt.Sprintf(expiresIn, "t")+", "+fmt.Sprintf(dueIn, "d")
+			into, columns, values = delayed.Table.Quoted, "headers, body, destination, expires, due", "h, b, a, "+expiresIn("t")+", "+dueIn("d")
 			destinations := make([]string, len(rows.messages))
 			for at := range rows.messages {
 				destinations[at] = rows.messages[at].Destination
 			}
-			column("text[]", "a", destinations)
+			column("pg_catalog.text[]", "a", destinations)
 			column("bigint[]", "t", ttls)
 			column("bigint[]", "d", delays)
 		case slices.ContainsFunc(delays, isNotZero): // so the table has the column
-			columns, values = columns+", expires, due", values+", "+fmt.Sprintf(expiresIn, "t")+", "+fmt.Sprintf(dueIn, "d")
+			columns, values = columns+", expires, due", values+", "+expiresIn("t")+", "+dueIn("d")
 			column("bigint[]", "t", ttls)
 			column("bigint[]", "d", delays)
 		case slices.ContainsFunc(ttls, isNotZero):
-			columns, values = columns+", expires", values+", "+fmt.Sprintf(expiresIn, "t")
+			columns, values = columns+", expires", values+", "+expiresIn("t")
 			column("bigint[]", "t", ttls)
 		}
 		for at := range types {
@@ -51,7 +51,7 @@ func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 		}
 		args = append(args, added...)
 		// In the order in which each handler has sent them.
-		fmt.Fprintf(&text, ",\nsent%d as (insert into %s (%s) select %s\nfrom unnest(%s) with ordinality as m(%s, n) where of in (select seq from removed) order by n)",
+		fmt.Fprintf(&text, ",\nsent%d as (insert into %s (%s) select %s\nfrom unnest(%s) with ordinality as m(%s, n) where of operator(pg_catalog.=) any(select seq from removed) order by n)",
 			i, into, columns, values, strings.Join(types, ", "), names)
 	}
 	text.WriteString("\nselect seq from removed")

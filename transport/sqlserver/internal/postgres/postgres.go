@@ -82,24 +82,26 @@ func quotedPart(text string) (name, rest string, ok bool) {
 // lower bound of that range, so that entries of removed messages, which an old snapshot
 // keeps, are not read again each time. The sub-select is evaluated once; a join, or IN,
 // might be evaluated again and lock more than the limit.
-const available = `ctid = any(array(
+const available = `ctid operator(pg_catalog.=) any(array(
 	select ctid from %s
-	where due >= $1 and due <= now() and ` + unleased + `
+	where due operator(pg_catalog.>=) $1 and due operator(pg_catalog.<=) pg_catalog.now() and ` + unleased + `
 	order by due, seq limit ` + limitMark + ` for update skip locked))`
 
 // unleased is true for a row that no receiver has leased. A lease that ends later than
 // any lease of this package (maxLease) does not count: no receiver would end it.
-const unleased = `(leased_until is null or leased_until <= now() or leased_until > now() + interval '48 hours')`
+const unleased = `(leased_until is null or leased_until operator(pg_catalog.<=) pg_catalog.now()
+		or leased_until operator(pg_catalog.>) (pg_catalog.now() operator(pg_catalog.+) interval '48 hours'))`
 
 // Every role that may write to the table can store any values in a row, so no value may
 // make a statement fail, or keep the row's count from rising. A new lease needs a number
 // that differs from the previous lease's: the lower ClaimBits are a counter, which wraps
 // around; the others are the number of the process (4).
 const (
-	nextDelivery = `least(greatest(deliveries, 0), 2147483646) + 1`
-	nextClaim    = `(($4::int << 15) | (((claims & 32767) + 1) & 32767))`
+	nextDelivery = `least(greatest(deliveries, 0), 2147483646) operator(pg_catalog.+) 1`
+	nextClaim    = `(($4::int operator(pg_catalog.<<) 15) operator(pg_catalog.|)
+		(((claims operator(pg_catalog.&) 32767) operator(pg_catalog.+) 1) operator(pg_catalog.&) 32767))`
 	// dueRead is a time that Go can read; -infinity is not.
-	dueRead = `greatest(due, timestamptz '0001-01-01 00:00:00+00')`
+	dueRead = `greatest(due, timestamp with time zone '0001-01-01 00:00:00+00')`
 )
 
 // dueFrom is the parameter for a time from which to look for messages. The zero time is
@@ -141,12 +143,13 @@ func (Dialect) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
 
 // untilNext asks for the time until the next message is due. It ignores infinity, which
 // has no such time, and messages that are further away than a day.
-const untilNext = `select (extract(epoch from greatest(due, timestamptz '0001-01-01 00:00:00+00') - clock_timestamp()) * 1000000)::bigint
-from (select min(due) as due from %s where due <= now() + interval '24 hours'%s) as first where due is not null`
+const untilNext = `select (extract(epoch from ` + dueRead + ` operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
+from (select pg_catalog.min(due) as due from %s where due operator(pg_catalog.<=) (pg_catalog.now() operator(pg_catalog.+) interval '24 hours')%s) as first where due is not null`
 
 // partial is true for a row whose contents a claim does not return. The sizes are in the
 // row, even if the contents are stored outside it.
-const partial = `octet_length(body) > $3 or octet_length(headers) > $3 or octet_length(last_error) > $3`
+const partial = `pg_catalog.octet_length(body) operator(pg_catalog.>) $3 or pg_catalog.octet_length(headers) operator(pg_catalog.>) $3
+		or pg_catalog.octet_length(last_error) operator(pg_catalog.>) $3`
 
 // PresenceClass is the first half of the key of the lock that the session of a process
 // holds, "Repr" in ASCII. The second half is the number of the process.
@@ -161,14 +164,21 @@ const ClaimBits = 15
 const headOfQueue = 20_000
 
 // HeldNumbers are the numbers of processes whose session lives.
-const HeldNumbers = `select objid::bigint from pg_locks where locktype = 'advisory' and classid = 1382379634 and objsubid = 2
-	and granted and database = (select oid from pg_database where datname = current_database())`
+const HeldNumbers = `select objid::bigint from pg_catalog.pg_locks where locktype operator(pg_catalog.=) 'advisory'
+	and classid operator(pg_catalog.=) 1382379634 and objsubid operator(pg_catalog.=) 2 and granted
+	and database operator(pg_catalog.=) (select oid from pg_catalog.pg_database where datname operator(pg_catalog.=) pg_catalog.current_database())`
 
 // orphaned is true for a leased row whose process is neither among the known ones (1) nor
 // connected now.
-const orphaned = `leased_until > now() and claims >> 15 > 0 and (claims >> 15)::bigint <> all($1::bigint[]) and (claims >> 15)::bigint <> all(array(` + HeldNumbers + `))`
+const orphaned = `leased_until operator(pg_catalog.>) pg_catalog.now() and (claims operator(pg_catalog.>>) 15) operator(pg_catalog.>) 0
+	and (claims operator(pg_catalog.>>) 15)::bigint operator(pg_catalog.<>) all($1::bigint[])
+	and (claims operator(pg_catalog.>>) 15)::bigint operator(pg_catalog.<>) all(array(` + HeldNumbers + `))`
 
-const microseconds = ` * interval '1 microsecond'`
+// after is the time after a number of microseconds. The clock is that of the moment, not of
+// the beginning of the transaction, which may have been open for long.
+func after(microseconds string) string {
+	return `pg_catalog.clock_timestamp() operator(pg_catalog.+) (` + microseconds + ` operator(pg_catalog.*) interval '1 microsecond')`
+}
 
 // Queue returns the statements for a queue's table. The columns that a claim changes are
 // in no index, and half of each page is left empty (see CreateQueue): so the new version
@@ -176,52 +186,57 @@ const microseconds = ` * interval '1 microsecond'`
 func (Dialect) Queue(t dialect.Table) *dialect.QueueTexts {
 	ready := fmt.Sprintf(available, t.Quoted)
 	// A leased row stays in the table, so columns that only GiveBack needs are not read.
-	const record = `id::text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
-	coalesce(expires <= clock_timestamp() at time zone 'utc', false), coalesce(last_error, '')`
-	const claimed = `id::text, seq, case when octet_length(headers) > $3 then '' else headers end, case when octet_length(body) > $3 then '' else coalesce(body, '') end,
-	` + dueRead + `, deliveries, claims, '', coalesce(expires <= clock_timestamp() at time zone 'utc', false),
-	case when octet_length(last_error) > $3 then '' else coalesce(last_error, '') end,
-	case when ` + partial + ` then octet_length(headers)::bigint + coalesce(octet_length(body), 0) + coalesce(octet_length(last_error), 0) else 0 end`
-	const settled = `m.seq = s.seq and m.claims = s.claims and m.leased_until > now() returning m.seq`
+	const record = `id::pg_catalog.text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
+	` + isExpired + `, coalesce(last_error, '')`
+	const claimed = `id::pg_catalog.text, seq, case when pg_catalog.octet_length(headers) operator(pg_catalog.>) $3 then '' else headers end,
+	case when pg_catalog.octet_length(body) operator(pg_catalog.>) $3 then '' else coalesce(body, '') end,
+	` + dueRead + `, deliveries, claims, '', ` + isExpired + `,
+	case when pg_catalog.octet_length(last_error) operator(pg_catalog.>) $3 then '' else coalesce(last_error, '') end,
+	case when ` + partial + ` then pg_catalog.octet_length(headers)::bigint operator(pg_catalog.+) coalesce(pg_catalog.octet_length(body), 0)
+		operator(pg_catalog.+) coalesce(pg_catalog.octet_length(last_error), 0) else 0 end`
+	const same = `m.seq operator(pg_catalog.=) s.seq and m.claims operator(pg_catalog.=) s.claims`
+	const settled = same + ` and m.leased_until operator(pg_catalog.>) pg_catalog.now() returning m.seq`
+	const leased = `seq operator(pg_catalog.=) $1 and claims operator(pg_catalog.=) $2 and leased_until operator(pg_catalog.>) pg_catalog.clock_timestamp()`
+	const list = `unnest($1::bigint[], $2::int[]) as s(seq, claims)`
 	texts := &dialect.QueueTexts{
 		Table: t,
-		Claim: `update ` + t.Quoted + ` set leased_until = clock_timestamp() + $2::bigint` + microseconds + `,
+		Claim: `update ` + t.Quoted + ` set leased_until = ` + after("$2::bigint") + `,
 	claims = ` + nextClaim + `, deliveries = ` + nextDelivery + `
 where ` + ready + `
 returning ` + claimed,
-		Complete: `delete from ` + t.Quoted + ` as m using unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
+		Complete: `delete from ` + t.Quoted + ` as m using ` + list + ` where ` + settled,
 		Abandon: `update ` + t.Quoted + ` as m set leased_until = null, last_error = s.error
-from unnest($1::bigint[], $2::int[], $3::text[]) as s(seq, claims, error) where ` + settled,
-		Release: `update ` + t.Quoted + ` as m set leased_until = null, deliveries = greatest(deliveries, 1) - 1
-from unnest($1::bigint[], $2::int[]) as s(seq, claims) where ` + settled,
-		Renew: `update ` + t.Quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
+from unnest($1::bigint[], $2::int[], $3::pg_catalog.text[]) as s(seq, claims, error) where ` + settled,
+		Release: `update ` + t.Quoted + ` as m set leased_until = null, deliveries = greatest(deliveries, 1) operator(pg_catalog.-) 1
+from ` + list + ` where ` + settled,
+		Renew: `update ` + t.Quoted + ` as m set leased_until = ` + after("$1::bigint") + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims) where ` + settled,
-		Leased: `select seq from ` + t.Quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp()`,
-		Fence: `with removed as (delete from ` + t.Quoted + ` where seq = $1 and claims = $2 and leased_until > clock_timestamp() returning seq)
-select 1 / (select count(*) from removed)`,
-		Orphans: `update ` + t.Quoted + ` set leased_until = null where ctid = any(array(
-	select ctid from (select ctid, claims, leased_until from ` + t.Quoted + ` where due <= now() order by due, seq limit ` + strconv.Itoa(headOfQueue) + `) as head
+		Leased: `select seq from ` + t.Quoted + ` where ` + leased,
+		Fence: `with removed as (delete from ` + t.Quoted + ` where ` + leased + ` returning seq)
+select 1 operator(pg_catalog./) (select pg_catalog.count(*) from removed)`,
+		Orphans: `update ` + t.Quoted + ` set leased_until = null where ctid operator(pg_catalog.=) any(array(
+	select ctid from (select ctid, claims, leased_until from ` + t.Quoted + ` where due operator(pg_catalog.<=) pg_catalog.now() order by due, seq limit ` + strconv.Itoa(headOfQueue) + `) as head
 	where ` + orphaned + `)) and ` + orphaned + ` returning ` + dueRead,
 		Contents: `select m.seq, m.headers, coalesce(m.body, ''), coalesce(m.last_error, '')
-from ` + t.Quoted + ` as m, unnest($1::bigint[], $2::int[]) as s(seq, claims) where m.seq = s.seq and m.claims = s.claims`,
-		Begin: `update ` + t.Quoted + ` as m set leased_until = clock_timestamp() + $1::bigint` + microseconds + `
+from ` + t.Quoted + ` as m, ` + list + ` where ` + same,
+		Begin: `update ` + t.Quoted + ` as m set leased_until = ` + after("$1::bigint") + `
 from unnest($2::bigint[], $3::int[]) as s(seq, claims)
-where m.seq = s.seq and m.claims = s.claims and m.leased_until is not null returning m.seq`,
-		Take:   `delete from ` + t.Quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, nextDelivery, "coalesce(expires::text, '')"),
+where ` + same + ` and m.leased_until is not null returning m.seq`,
+		Take:   `delete from ` + t.Quoted + ` where ` + ready + ` returning ` + fmt.Sprintf(record, nextDelivery, "coalesce(expires::pg_catalog.text, '')"),
 		Insert: `insert into ` + t.Quoted + ` (id, headers, body) values (` + ownID + `, $1, $2)`,
 		InsertAll: `insert into ` + t.Quoted + ` (id, headers, body)
-select ` + ownID + `, h, b from unnest($1::text[], $2::bytea[]) as m(h, b)`,
-		TakeForeign: `delete from ` + t.Quoted + ` where ctid = any(array(
+select ` + ownID + `, h, b from unnest($1::pg_catalog.text[], $2::pg_catalog.bytea[]) as m(h, b)`,
+		TakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
 	select ctid from ` + t.Quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
-returning id::text, seq::bigint, headers, coalesce(body, ''), 'epoch'::timestamptz, 1, 1, coalesce(expires::text, ''),
-	coalesce(expires <= clock_timestamp() at time zone 'utc', false), ''`,
-		RetakeForeign: `delete from ` + t.Quoted + ` where ctid = any(array(
-	select ctid from ` + t.Quoted + ` where id = $1::text::uuid and seq = $2 for update skip locked))
+returning id::pg_catalog.text, seq::bigint, headers, coalesce(body, ''), timestamp with time zone 'epoch', 1, 1, coalesce(expires::pg_catalog.text, ''),
+	` + isExpired + `, ''`,
+		RetakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
+	select ctid from ` + t.Quoted + ` where id operator(pg_catalog.=) $1::pg_catalog.text::pg_catalog.uuid and seq operator(pg_catalog.=) $2 for update skip locked))
 returning seq::bigint`,
-		Purge: `delete from ` + t.Quoted + ` where ctid = any(array(
-	select ctid from ` + t.Quoted + ` where due <= now() and ` + unleased + `
+		Purge: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
+	select ctid from ` + t.Quoted + ` where due operator(pg_catalog.<=) pg_catalog.now() and ` + unleased + `
 	order by due, seq limit ` + dialect.PurgeLimit + ` for update skip locked))`,
-		PurgeForeign: `delete from ` + t.Quoted + ` where ctid = any(array(
+		PurgeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
 	select ctid from ` + t.Quoted + ` order by seq limit ` + dialect.PurgeLimit + ` for update skip locked))`,
 		Next:        fmt.Sprintf(untilNext, t.Quoted, " and "+unleased),
 		NextForeign: `select 0::bigint from ` + t.Quoted + ` limit 1`,
@@ -230,12 +245,24 @@ returning seq::bigint`,
 	return texts
 }
 
-// Expires is in UTC without a time zone, as NServiceBus writes it. The clock is that of
-// the moment, not of the beginning of the transaction, which may have been open for long.
-const (
-	expiresIn = `(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `) at time zone 'utc'`
-	dueIn     = `coalesce(clock_timestamp() + nullif(%s::bigint, 0)` + microseconds + `, now())`
-)
+// isExpired is true for a row whose time to be received has passed. Expires is in UTC without
+// a time zone, as NServiceBus writes it.
+const isExpired = `coalesce(expires operator(pg_catalog.<=) (pg_catalog.clock_timestamp() at time zone 'utc'), false)`
+
+// expiresIn and dueIn are the columns of a new row with a number of microseconds, which may
+// be 0: it does not expire, or is due now.
+func expiresIn(microseconds string) string {
+	return `(` + after(notZero(microseconds)) + `) at time zone 'utc'`
+}
+
+func dueIn(microseconds string) string {
+	return `coalesce(` + after(notZero(microseconds)) + `, pg_catalog.now())`
+}
+
+// notZero is null for 0.
+func notZero(n string) string {
+	return `case when ` + n + `::bigint operator(pg_catalog.<>) 0 then ` + n + `::bigint end`
+}
 
 // Insert implements dialect.Dialect.
 func (Dialect) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) []*sqlexec.Statement {
@@ -255,19 +282,19 @@ func (Dialect) Insert(t *dialect.QueueTexts, messages []dialect.NewRow, _ bool) 
 	case !delayed && several: // NServiceBus may have created the table, whether that is known or not
 		headers, bodies := columnsOf(messages)
 		ttls, _ := durationsOf(messages)
-		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`
-from unnest($1::text[], $2::bytea[], $3::bigint[]) as m(h, b, t)`, headers, bodies, ttls)}
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) select `+ownID+`, h, b, `+expiresIn("t")+`
+from unnest($1::pg_catalog.text[], $2::pg_catalog.bytea[], $3::bigint[]) as m(h, b, t)`, headers, bodies, ttls)}
 	case !delayed:
-		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) values (`+ownID+`, $1, $2, `+fmt.Sprintf(expiresIn, "$3")+`)`,
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires) values (`+ownID+`, $1, $2, `+expiresIn("$3")+`)`,
 			m.Headers, m.Body, roundUp(m.TTL).Microseconds())}
 	case several:
 		headers, bodies := columnsOf(messages)
 		ttls, delays := durationsOf(messages)
-		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires, due) select `+ownID+`, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
-from unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, headers, bodies, ttls, delays)}
+		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires, due) select `+ownID+`, h, b, `+expiresIn("t")+`, `+dueIn("d")+`
+from unnest($1::pg_catalog.text[], $2::pg_catalog.bytea[], $3::bigint[], $4::bigint[]) as m(h, b, t, d)`, headers, bodies, ttls, delays)}
 	default:
 		return []*sqlexec.Statement{sqlexec.Command(into+` (id, headers, body, expires, due) values (`+ownID+`, $1, $2, `+
-			fmt.Sprintf(expiresIn, "$3")+`, `+fmt.Sprintf(dueIn, "$4")+`)`,
+			expiresIn("$3")+`, `+dueIn("$4")+`)`,
 			m.Headers, m.Body, roundUp(m.TTL).Microseconds(), roundUp(m.Delay).Microseconds())}
 	}
 }
@@ -303,14 +330,14 @@ func roundUp(d time.Duration) time.Duration {
 func (Dialect) Subscriptions(t dialect.Table) *dialect.SubscriptionTexts {
 	return &dialect.SubscriptionTexts{
 		Table:       t,
-		Subscribers: `select distinct queueaddress from ` + t.Quoted + ` where topic = $1`,
-		IsCurrent:   `select (current_setting('transaction_isolation') in ('read committed', 'read uncommitted'))::int::bigint`,
-		Subscribed:  `select topic from ` + t.Quoted + ` where endpoint = $1 and queueaddress = $2`,
+		Subscribers: `select distinct queueaddress from ` + t.Quoted + ` where topic operator(pg_catalog.=) $1`,
+		IsCurrent:   `select (pg_catalog.current_setting('transaction_isolation') operator(pg_catalog.=) any(array['read committed', 'read uncommitted']))::int::bigint`,
+		Subscribed:  `select topic from ` + t.Quoted + ` where endpoint operator(pg_catalog.=) $1 and queueaddress operator(pg_catalog.=) $2`,
 		Subscribe: `insert into ` + t.Quoted + ` (queueaddress, endpoint, topic) values ($1, $2, $3)
 on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress`,
-		Unsubscribe: `delete from ` + t.Quoted + ` where endpoint = $1 and topic = $2`,
-		RemoveQueue: `delete from ` + t.Quoted + ` where queueaddress = $1 returning topic`,
-		RemoveTopic: `delete from ` + t.Quoted + ` where topic = $1`,
+		Unsubscribe: `delete from ` + t.Quoted + ` where endpoint operator(pg_catalog.=) $1 and topic operator(pg_catalog.=) $2`,
+		RemoveQueue: `delete from ` + t.Quoted + ` where queueaddress operator(pg_catalog.=) $1 returning topic`,
+		RemoveTopic: `delete from ` + t.Quoted + ` where topic operator(pg_catalog.=) $1`,
 	}
 }
 
@@ -318,16 +345,16 @@ on conflict (endpoint, topic) do update set queueaddress = excluded.queueaddress
 func (Dialect) Delayed(t dialect.Table) *dialect.DelayedTexts {
 	return &dialect.DelayedTexts{
 		Table: t,
-		Take: `delete from ` + t.Quoted + ` where ctid = any(array(
-	select ctid from ` + t.Quoted + ` where due <= now() order by due, seq limit $1 for update skip locked))
-returning seq, destination, coalesce(expires::text, ''), headers, body, attempts`,
+		Take: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
+	select ctid from ` + t.Quoted + ` where due operator(pg_catalog.<=) pg_catalog.now() order by due, seq limit $1 for update skip locked))
+returning seq, destination, coalesce(expires::pg_catalog.text, ''), headers, body, attempts`,
 		Forward: func(to dialect.Table) string {
-			return `insert into ` + to.Quoted + ` (id, expires, headers, body) values (` + ownID + `, nullif($1::text, '')::timestamp, $2, $3)`
+			return `insert into ` + to.Quoted + ` (id, expires, headers, body) values (` + ownID + `, case when $1::pg_catalog.text operator(pg_catalog.<>) '' then $1::pg_catalog.text end::timestamp, $2, $3)`
 		},
-		Postpone: `update ` + t.Quoted + ` set due = clock_timestamp() + $2::bigint` + microseconds + `,
-	attempts = $5, last_error = $3 where seq = $1 and attempts = $4 returning seq`,
-		Remove:      `delete from ` + t.Quoted + ` where seq = $1 and attempts = $2 returning seq`,
-		RemoveQueue: `delete from ` + t.Quoted + ` where destination = $1`,
+		Postpone: `update ` + t.Quoted + ` set due = ` + after("$2::bigint") + `,
+	attempts = $5, last_error = $3 where seq operator(pg_catalog.=) $1 and attempts operator(pg_catalog.=) $4 returning seq`,
+		Remove:      `delete from ` + t.Quoted + ` where seq operator(pg_catalog.=) $1 and attempts operator(pg_catalog.=) $2 returning seq`,
+		RemoveQueue: `delete from ` + t.Quoted + ` where destination operator(pg_catalog.=) $1`,
 		Next:        fmt.Sprintf(untilNext, t.Quoted, ""),
 	}
 }
@@ -341,8 +368,8 @@ func (Dialect) InsertDelayed(t *dialect.DelayedTexts, messages []dialect.NewRow)
 		destinations[i] = messages[i].Destination
 	}
 	return []*sqlexec.Statement{sqlexec.Command(`insert into `+t.Table.Quoted+` (destination, headers, body, expires, due)
-select a, h, b, `+fmt.Sprintf(expiresIn, "t")+`, `+fmt.Sprintf(dueIn, "d")+`
-from unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) as m(a, h, b, t, d)`,
+select a, h, b, `+expiresIn("t")+`, `+dueIn("d")+`
+from unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.bytea[], $4::bigint[], $5::bigint[]) as m(a, h, b, t, d)`,
 		destinations, headers, bodies, ttls, delays)}
 }
 

@@ -41,19 +41,20 @@ func (Dialect) Missing(needed []dialect.Right) *sqlexec.Statement {
 	for i, r := range needed {
 		verbs[i], ons[i], schemas[i], names[i] = r.Verb, string(r.On), r.Of.Schema, r.Of.Name
 	}
-	return sqlexec.Command(`select quote_ident(current_user), (n - 1)::int, coalesce(quote_ident(schema) || '.' || quote_ident(q.relname), '')
-from unnest($1::text[], $2::text[], $3::text[], $4::text[]) with ordinality as needed(verb, kind, schema, name, n)
-	left join pg_namespace as s on s.nspname = schema
-	left join pg_class as c on c.relnamespace = s.oid and c.relname = name
-	left join pg_attribute as a on kind = 'sequence' and a.attrelid = c.oid and a.attname = 'seq'
-	left join pg_depend as d on d.refclassid = 'pg_class'::regclass and d.refobjid = c.oid and d.refobjsubid = a.attnum
-		and d.classid = 'pg_class'::regclass and d.deptype = 'a'
-	left join pg_class as q on q.oid = d.objid and q.relkind = 'S'
+	return sqlexec.Command(`select pg_catalog.quote_ident(current_user), (n operator(pg_catalog.-) 1)::int,
+	coalesce(pg_catalog.quote_ident(schema) operator(pg_catalog.||) '.' operator(pg_catalog.||) pg_catalog.quote_ident(q.relname), '')
+from unnest($1::pg_catalog.text[], $2::pg_catalog.text[], $3::pg_catalog.text[], $4::pg_catalog.text[]) with ordinality as needed(verb, kind, schema, relation, n)
+	left join pg_catalog.pg_namespace as s on s.nspname operator(pg_catalog.=) schema
+	left join pg_catalog.pg_class as c on c.relnamespace operator(pg_catalog.=) s.oid and c.relname operator(pg_catalog.=) relation
+	left join pg_catalog.pg_attribute as a on kind operator(pg_catalog.=) 'sequence' and a.attrelid operator(pg_catalog.=) c.oid and a.attname operator(pg_catalog.=) 'seq'
+	left join pg_catalog.pg_depend as d on d.refclassid operator(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass and d.refobjid operator(pg_catalog.=) c.oid
+		and d.refobjsubid operator(pg_catalog.=) a.attnum and d.classid operator(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass and d.deptype operator(pg_catalog.=) 'a'
+	left join pg_catalog.pg_class as q on q.oid operator(pg_catalog.=) d.objid and q.relkind operator(pg_catalog.=) 'S'
 where not coalesce(case
-	when kind = 'schema' then has_schema_privilege(s.oid, verb)
-	when kind = 'sequence' then has_sequence_privilege(q.oid, 'usage, update')
-	when verb = 'delete' then has_table_privilege(c.oid, verb)
-	else has_any_column_privilege(c.oid, verb)
+	when kind operator(pg_catalog.=) 'schema' then pg_catalog.has_schema_privilege(s.oid, verb)
+	when kind operator(pg_catalog.=) 'sequence' then pg_catalog.has_sequence_privilege(q.oid, 'usage, update')
+	when verb operator(pg_catalog.=) 'delete' then pg_catalog.has_table_privilege(c.oid, verb)
+	else pg_catalog.has_any_column_privilege(c.oid, verb)
 end, true)
 order by n`, verbs, ons, schemas, names)
 }

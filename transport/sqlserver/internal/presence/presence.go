@@ -191,7 +191,8 @@ func (p *Presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, sta
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var process, micros int64
-	err = conn.QueryRow(ctx, `select pg_backend_pid()::bigint, (extract(epoch from clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`).Scan(&process, &micros)
+	err = conn.QueryRow(ctx, `select pg_catalog.pg_backend_pid()::bigint,
+	(extract(epoch from pg_catalog.clock_timestamp() operator(pg_catalog.-) pg_catalog.pg_postmaster_start_time()) operator(pg_catalog.*) 1000000)::bigint`).Scan(&process, &micros)
 	return uint32(process), time.Duration(micros) * time.Microsecond, err
 }
 
@@ -199,7 +200,7 @@ func (p *Presence) examine(ctx context.Context, conn *pgx.Conn) (pid uint32, sta
 func (p *Presence) take(ctx context.Context, conn *pgx.Conn, n int32) (ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err = conn.QueryRow(ctx, `select pg_try_advisory_lock($1::int, $2::int)`, int32(postgres.PresenceClass), n).Scan(&ok)
+	err = conn.QueryRow(ctx, `select pg_catalog.pg_try_advisory_lock($1::int, $2::int)`, int32(postgres.PresenceClass), n).Scan(&ok)
 	return ok, err
 }
 
@@ -248,7 +249,7 @@ func (p *Presence) see(ctx context.Context, conn *pgx.Conn) error {
 	defer cancel()
 	var readOnly bool
 	var there []int64
-	err := conn.QueryRow(ctx, `select current_setting('transaction_read_only')::boolean, array(`+postgres.HeldNumbers+`)`).Scan(&readOnly, &there)
+	err := conn.QueryRow(ctx, `select pg_catalog.current_setting('transaction_read_only')::boolean, array(`+postgres.HeldNumbers+`)`).Scan(&readOnly, &there)
 	switch {
 	case err != nil:
 		return err

@@ -111,29 +111,39 @@ func (e *TableError) Unwrap() error { return e.error }
 func tableError(err error) error { return transport.Permanent(&TableError{err}) }
 
 // Create executes statements that create tables. Several instances do so one after the
-// other. Other programs, such as NServiceBus, do not take part in that order: if one has
-// created the same table at the same time, the second attempt finds it.
+// other. Other programs, such as NServiceBus, do not take part in that order, and neither do
+// instances that cannot have the lock: if one has created the same table at the same time, the
+// next attempt finds it.
 func (srv *Server) Create(ctx context.Context, ddl []string) error {
 	if len(ddl) == 0 {
 		return nil
 	}
-	err := srv.tryToCreate(ctx, ddl)
-	if err != nil && srv.Fault(err) == dialect.FaultStatement {
-		err = srv.tryToCreate(ctx, ddl)
+	statements := make([]*sqlexec.Statement, len(ddl))
+	for i, text := range ddl {
+		statements[i] = sqlexec.Command(text)
 	}
-	return err
+	for attempt := 1; ; attempt++ {
+		err := srv.ChangeSchema(ctx, statements...)
+		if err == nil || srv.Fault(err) != dialect.FaultStatement || attempt == attemptsToCreate {
+			return err
+		}
+	}
 }
 
-func (srv *Server) tryToCreate(ctx context.Context, ddl []string) error {
-	statements := []*sqlexec.Statement{srv.Dialect.LockSchema()}
-	for _, text := range ddl {
-		statements = append(statements, sqlexec.Command(text))
+const attemptsToCreate = 4
+
+// ChangeSchema executes statements in one transaction, while no other instance does. Any
+// session may have the lock for that, with any rights, so they are executed without it if
+// it cannot be had: each does nothing where another instance has done it.
+func (srv *Server) ChangeSchema(ctx context.Context, statements ...*sqlexec.Statement) error {
+	tx, err := srv.DB.Begin(ctx, srv.Dialect.LockSchema())
+	if err != nil && srv.Fault(err) == dialect.FaultBusy && ctx.Err() == nil {
+		tx, err = srv.DB.Begin(ctx)
 	}
-	tx, err := srv.DB.Begin(ctx, statements[0])
 	if err != nil {
 		return err
 	}
-	for _, s := range statements[1:] { // one by one: a statement may need the table that the one before it created
+	for _, s := range statements { // one by one: a statement may need the table that the one before it created
 		if err := tx.Run(ctx, s); err != nil {
 			tx.Rollback(ctx)
 			return err
