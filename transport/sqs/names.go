@@ -78,6 +78,9 @@ func (c *Config) nameOf(topic string) (string, error) {
 		return "", transport.BadName("topic", topic, 0, "the topic is empty")
 	}
 	base, fifo := strings.CutSuffix(topic, fifoSuffix)
+	if base == "" {
+		return "", transport.BadName("topic", topic, 0, "the topic %q has no name but its suffix", topic)
+	}
 	name, err := sanitized(base, ".+") // of .NET's names of types
 	if err != nil {
 		return "", transport.BadName("topic", topic, 0, "the topic %q %v", topic, err)
