@@ -20,11 +20,16 @@ type Bodies interface {
 	Put(ctx context.Context, key string, body []byte) error
 
 	// Get returns a body, which the caller may keep and change. The key is the one in the
-	// message, and may be that of another sender, such as an endpoint of NServiceBus. ctx
-	// ends when three quarters of Config.VisibilityTimeout have passed since the message
-	// was received, or when the receiver closes. If the body does not exist, the error
-	// must match fs.ErrNotExist: the message is then malformed and goes to the error
-	// queue. After any other error the message is redelivered after 5 seconds, and after
-	// twice as long each time, up to 5 minutes; the receiver counts no attempt.
-	Get(ctx context.Context, key string) ([]byte, error)
+	// message, and may be that of another sender, such as an endpoint of NServiceBus. limit is
+	// Config.MaxMessageBytes: Get reads at most one byte more. ctx ends when three quarters of
+	// Config.VisibilityTimeout have passed since the message was received, or when the
+	// receiver closes.
+	//
+	// If the body does not exist, must not be read or is larger than limit, the error must
+	// match fs.ErrNotExist: the message is then malformed and goes to the error queue. After
+	// any other error the message is redelivered after 5 seconds, and after twice as long each
+	// time, up to 5 minutes; the receiver counts no attempt. If the store has other bodies at
+	// the same time, the message is malformed after 8 errors, in a FIFO queue after 5. To find
+	// out, the receiver stores a body of a few bytes with Put, and reads it.
+	Get(ctx context.Context, key string, limit int) ([]byte, error)
 }

@@ -30,9 +30,10 @@ func TestBodies_OutageUsesUpNoAttempts(t *testing.T) {
 	bodies.fail(errors.New("the store is down"))
 	s, transport, r := storing(t, sqs.Config{Bodies: bodies, VisibilityTimeout: 30 * time.Second})
 	sendBody(t, transport, "a large body")
-	for n := range 5 {
+	const failures = 10 // half of them of the body by which the adapter tests the store
+	for n := range failures {
 		bodies.awaitFailure(t)
-		if n == 4 {
+		if n == failures-1 {
 			bodies.fail(nil)
 		}
 		s.Advance(10 * time.Minute) // the message is available again

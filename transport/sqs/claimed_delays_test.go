@@ -44,10 +44,10 @@ func (s *site) putInGroup(t *testing.T, queue, group, body string, attributes at
 }
 
 // runEndpoint runs an endpoint, whose handler gets the bodies, until the test ends.
-func runEndpoint(t *testing.T, transport core.Transport, queue string, handle func(body string)) *core.Endpoint {
+func runEndpoint(t *testing.T, transport core.Transport, queue string, handle func(body string), observers ...core.Observer) *core.Endpoint {
 	t.Helper()
 	endpoint, err := core.New(queue, transport, core.Config{
-		Logger: slog.New(slog.DiscardHandler), Recoverability: core.Recoverability{ErrorQueue: "error"},
+		Logger: slog.New(slog.DiscardHandler), Recoverability: core.Recoverability{ErrorQueue: "error"}, Observers: observers,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -72,7 +72,7 @@ type Config struct {
 	// default, and the maximum without Bodies, is 640 KiB: base64 text with its headers must
 	// fit into 1 MiB. With Bodies the default is 64 MiB; set it for larger messages, up to
 	// 2 GiB less one byte. A published event must fit into 256 KiB, or its body goes to
-	// Bodies.
+	// Bodies. A received message with a larger body in Bodies is malformed.
 	MaxMessageBytes int
 
 	// IgnoreMissingTopics lets a Publish succeed even if the topic does not exist,

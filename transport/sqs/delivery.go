@@ -67,6 +67,7 @@ func (d *delivery) Complete(ctx context.Context) error {
 	err := d.settle(ctx, settlement{kind: settleDelete})
 	if err == nil && d.in.Redelivered {
 		d.r.log.Forget(d.key)
+		d.r.unreadable.Forget(d.key)
 	}
 	return err
 }

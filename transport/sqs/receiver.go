@@ -29,6 +29,7 @@ type receiver struct {
 	mode        core.TransactionMode
 	visibility  time.Duration
 	log         *transport.DeliveryLog // failures in this process, which the service's count may not include yet
+	unreadable  *transport.DeliveryLog // fetches of bodies that failed although the store had others
 	settler     *settler
 	joint       *jointOutages
 	outages     transport.Outages // of requests for messages
@@ -58,7 +59,7 @@ type receiver struct {
 	few          time.Time              // since when there have been places, but too few for a request; zero: there are none, or enough
 	polling      int                    // requests in progress
 	wanted       int                    // most concurrent requests: it grows while answers come back full
-	storeDown    bool                   // the last fetch of a body failed
+	storeDown    bool                   // the last fetches of bodies failed in an outage
 	started      int                    // running pollers
 	resume       time.Time              // no request begins before
 	nextSweep    time.Time              // sweepLocked does nothing before
@@ -68,7 +69,7 @@ type receiver struct {
 func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *receiver {
 	r := &receiver{
 		t: t, address: address, url: url, mode: cfg.Mode, visibility: t.cfg.VisibilityTimeout,
-		log: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: transport.NewSignal(), maxBytes: cfg.MaxReceiveBytes,
+		log: transport.NewDeliveryLog(cfg.MaxInFlight), unreadable: transport.NewDeliveryLog(cfg.MaxInFlight), arrivals: transport.NewSignal(), maxBytes: cfg.MaxReceiveBytes,
 		batch: receiveBatch, maxInFlight: cfg.MaxInFlight, held: map[*delivery]struct{}{}, wanted: 1,
 		room: transport.NewSignal(), closedDone: make(chan struct{}), joint: &jointOutages{tell: cfg.ConnectionChanged},
 	}
@@ -232,6 +233,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 	defer r.mu.Unlock()
 	r.maxInFlight = n
 	r.log.Resize(n)
+	r.unreadable.Resize(n)
 	if surplus := r.surplusLocked(); len(surplus) > 0 {
 		r.pollers.Go(func() { r.releaseAll(surplus) })
 	}

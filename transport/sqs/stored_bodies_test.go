@@ -4,6 +4,7 @@ package sqs_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,7 +34,9 @@ type storedBodies struct {
 	err    error // of all Get
 	failed chan struct{}
 
-	refuses error // of all Put
+	refuses    error            // of all Put
+	unreadable map[string]error // of Get of these keys
+	limits     []int            // of the Gets
 }
 
 func newStoredBodies() *storedBodies {
@@ -54,16 +57,20 @@ func (b *storedBodies) Put(_ context.Context, key string, body []byte) error {
 	return nil
 }
 
-func (b *storedBodies) Get(ctx context.Context, key string) ([]byte, error) {
+func (b *storedBodies) Get(ctx context.Context, key string, limit int) ([]byte, error) {
 	if b.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.err != nil {
-		b.failed <- struct{}{}
-		return nil, b.err
+	b.limits = append(b.limits, limit)
+	if err := cmp.Or(b.err, b.unreadable[key]); err != nil {
+		select {
+		case b.failed <- struct{}{}:
+		default:
+		}
+		return nil, err
 	}
 	body, ok := b.bodies[key]
 	if !ok {

@@ -39,10 +39,11 @@ type Transport struct {
 	sts   *sts.Client
 	idle  func() // closes idle connections
 
-	urls     *transport.Cache[string, string] // of queues, by address
-	unseen   *unseen
-	clock    transport.ServiceClock
-	identity atomic.Pointer[identity] // nil: not known yet
+	urls       *transport.Cache[string, string] // of queues, by address
+	unseen     *unseen
+	storeProbe storeProbe
+	clock      transport.ServiceClock
+	identity   atomic.Pointer[identity] // nil: not known yet
 
 	mu         sync.Mutex // guards the fields below
 	senders    map[string]*batch.Batcher[*sending]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,11 @@ type Config struct {
 	// such as "shop/4WB7EN2QXH5YSKD3TJA6RCVGMP". It has letters, digits and !-_.*'() in parts that are separated
 	// by "/", and no "/" at its ends. By default keys have no prefix.
 	KeyPrefix string
+
+	// ReadPrefixes are the values of KeyPrefix of other senders, such as endpoints of NServiceBus. Get reads only objects
+	// below KeyPrefix and ReadPrefixes, because a message could name any object that the role may read; [Policy] allows
+	// the same ones. "" stands for all objects of the bucket, also as the KeyPrefix. By default there are none.
+	ReadPrefixes []string
 
 	// KMSKey encrypts new objects with a key of AWS KMS (SSE-KMS): its id, its alias or its ARN. The default is
 	// the bucket's own encryption. It is not needed to read. A bucket key, which makes fewer requests to AWS KMS, is a
@@ -67,14 +73,13 @@ func (c *Config) complete() error {
 	case !strings.HasPrefix(c.Bucket, "arn:") && !bucketName.MatchString(c.Bucket):
 		wrong("Config.Bucket is %q, which cannot be the name of a bucket: use 3 to 63 lower-case letters, digits, dots and hyphens, or the ARN of an access point", c.Bucket)
 	}
-	switch {
-	case c.KeyPrefix == "":
-	case !prefixFormat.MatchString(c.KeyPrefix):
-		wrong("Config.KeyPrefix is %q; use letters, digits and !-_.*'() in parts that are separated by one \"/\", without a \"/\" at its ends", c.KeyPrefix)
-	case hasDotSegment(c.KeyPrefix):
-		wrong("Config.KeyPrefix is %q; remove the part that is \".\" or \"..\"", c.KeyPrefix)
-	case len(c.KeyPrefix) > maxPrefixBytes:
-		wrong("Config.KeyPrefix has %d bytes, but may have at most %d", len(c.KeyPrefix), maxPrefixBytes)
+	if err := checkPrefix(c.KeyPrefix); err != nil {
+		wrong("Config.KeyPrefix %w", err)
+	}
+	for _, prefix := range c.ReadPrefixes {
+		if err := checkPrefix(prefix); err != nil {
+			wrong("Config.ReadPrefixes: the prefix %w", err)
+		}
 	}
 	if c.KMSKey != "" && !kmsKeyFormat.MatchString(c.KMSKey) {
 		wrong("Config.KMSKey is %q, which cannot be the id, the alias or the ARN of a key of AWS KMS", c.KMSKey)
@@ -87,6 +92,30 @@ func (c *Config) complete() error {
 	}
 	return errors.Join(errs...)
 }
+
+// checkPrefix returns an error for a prefix that keys cannot have. It may be empty.
+func checkPrefix(prefix string) error {
+	switch {
+	case prefix == "":
+	case !prefixFormat.MatchString(prefix):
+		return fmt.Errorf("is %q; use letters, digits and !-_.*'() in parts that are separated by one \"/\", without a \"/\" at its ends", prefix)
+	case hasDotSegment(prefix):
+		return fmt.Errorf("is %q; remove the part that is \".\" or \"..\"", prefix)
+	case len(prefix) > maxPrefixBytes:
+		return fmt.Errorf("has %d bytes, but may have at most %d", len(prefix), maxPrefixBytes)
+	}
+	return nil
+}
+
+// mayRead reports whether an object of this key may be read.
+func (c *Config) mayRead(key string) bool {
+	return slices.ContainsFunc(c.readPrefixes(), func(prefix string) bool {
+		return prefix == "" || strings.HasPrefix(key, prefix+"/")
+	})
+}
+
+// readPrefixes returns the prefixes of the objects that may be read.
+func (c *Config) readPrefixes() []string { return append([]string{c.KeyPrefix}, c.ReadPrefixes...) }
 
 // hasDotSegment reports whether a part of a path is "." or "..", which HTTP clients and proxies resolve.
 func hasDotSegment(path string) bool {
@@ -113,14 +142,16 @@ func (c Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.shown()) }
 
 // shownConfig has the fields of a Config that are not secret.
 type shownConfig struct {
-	Region, Bucket, KeyPrefix, KMSKey string
-	PathStyle                         bool
-	Timeout                           time.Duration
+	Region, Bucket, KeyPrefix string
+	ReadPrefixes              []string
+	KMSKey                    string
+	PathStyle                 bool
+	Timeout                   time.Duration
 }
 
 func (c Config) shown() shownConfig {
 	s := shownConfig{
-		Bucket: c.Bucket, KeyPrefix: c.KeyPrefix, KMSKey: c.KMSKey,
+		Bucket: c.Bucket, KeyPrefix: c.KeyPrefix, ReadPrefixes: c.ReadPrefixes, KMSKey: c.KMSKey,
 		PathStyle: c.PathStyle, Timeout: c.Timeout,
 	}
 	if c.AWS != nil {

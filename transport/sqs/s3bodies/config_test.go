@@ -21,11 +21,11 @@ func TestNew_RefusesConfig(t *testing.T) {
 		cfg  s3bodies.Config
 		want []string // in the error; none: the configuration is correct
 	}{
-		"correct":         {cfg: s3bodies.Config{AWS: region, Bucket: "b-1.x", KeyPrefix: "a/b_c.d", KMSKey: "alias/x", Timeout: 1}},
+		"correct":         {cfg: s3bodies.Config{AWS: region, Bucket: "b-1.x", KeyPrefix: "a/b_c.d", ReadPrefixes: []string{"", "nsb"}, KMSKey: "alias/x", Timeout: 1}},
 		"an access point": {cfg: s3bodies.Config{AWS: region, Bucket: "arn:aws:s3:us-west-2:123456789012:accesspoint/bodies"}},
 		"everything wrong": {
-			cfg:  s3bodies.Config{AWS: &aws.Config{}, Bucket: "Bodies", KeyPrefix: "/shop/", KMSKey: "two words", Timeout: -time.Second},
-			want: []string{`Config.Bucket is "Bodies"`, `Config.KeyPrefix is "/shop/"`, `Config.KMSKey is "two words"`, "Config.Timeout is -1s", "no region"},
+			cfg:  s3bodies.Config{AWS: &aws.Config{}, Bucket: "Bodies", KeyPrefix: "/shop/", ReadPrefixes: []string{"x", "a//b", "a/.."}, KMSKey: "two words", Timeout: -time.Second},
+			want: []string{`Config.Bucket is "Bodies"`, `Config.KeyPrefix is "/shop/"`, `Config.ReadPrefixes: the prefix is "a//b"`, `Config.ReadPrefixes: the prefix is "a/.."`, `Config.KMSKey is "two words"`, "Config.Timeout is -1s", "no region"},
 		},
 		"no bucket":                      {cfg: s3bodies.Config{AWS: region}, want: []string{"Config.Bucket is empty"}},
 		"a short name of a bucket":       {cfg: s3bodies.Config{AWS: region, Bucket: "ab"}, want: []string{"Config.Bucket"}},

@@ -31,15 +31,15 @@
 //
 // Senders need s3:PutObject, receivers s3:GetObject, on arn:aws:s3:::example-bodies/shop/*. An endpoint sends copies of the
 // messages that it receives, so it needs both. Receivers also need s3:ListBucket on arn:aws:s3:::example-bodies: without it S3
-// answers "access denied" for a missing object, and the message is redelivered until it leaves the queue, instead of going to
-// the error queue. With a key of AWS KMS senders also need kms:GenerateDataKey on the key, and receivers kms:Decrypt.
+// answers "access denied" for a missing object, and the message goes to the error queue after several tries only. With a key of AWS KMS senders also need kms:GenerateDataKey on the key, and receivers kms:Decrypt.
 //
-// A receiver gets the object that the message names, also one outside Config.KeyPrefix. Use a bucket for bodies alone, or let
-// the role read only the prefixes of bodies.
+// A receiver gets the object that the message names, if it is below Config.KeyPrefix or Config.ReadPrefixes: every sender to
+// its queue chooses among these objects. Use a bucket, or a prefix, for bodies alone.
 //
 // # NServiceBus
 //
 // Endpoints of NServiceBus read the stored bodies of this package, and this package reads theirs, if both use the same
-// bucket: the message carries the object's key, with the prefix. The prefixes need not be the same. Objects
+// bucket: the message carries the object's key, with the prefix. If the prefixes differ, Config.ReadPrefixes needs that of
+// NServiceBus, the keyPrefix of its S3Settings. Objects
 // that NServiceBus encrypts with a key of the customer (SSE-C) cannot be read.
 package s3bodies

@@ -14,16 +14,11 @@ type PolicyFor struct {
 	// SendsOnly is whether the program only sends messages, and receives none. A program that receives also needs to
 	// store bodies, of the copies of messages for delayed retries and the error queue.
 	SendsOnly bool
-
-	// Prefixes are the values of Config.KeyPrefix of other senders of this endpoint's
-	// messages, such as endpoints of NServiceBus. The prefix of the configuration need
-	// not be named. "" allows to read all objects of the bucket.
-	Prefixes []string
 }
 
 // Policy returns the least IAM policy for a program that stores and reads bodies with the
 // configuration, as JSON for aws iam create-policy. It is needed in addition to that of
-// sqs.Policy. Its error lists all mistakes in cfg and in the prefixes.
+// sqs.Policy. Its error lists all mistakes in cfg.
 //
 // If the configuration has the ARN of a key in Config.KMSKey, the policy also allows to
 // use the key. If the bucket itself is encrypted with a key of AWS KMS, the program needs
@@ -31,12 +26,6 @@ type PolicyFor struct {
 func Policy(cfg Config, endpoint PolicyFor) (string, error) {
 	if err := cfg.complete(); err != nil {
 		return "", fmt.Errorf("s3bodies: policy: %w", err)
-	}
-	for _, prefix := range endpoint.Prefixes {
-		other := Config{Bucket: cfg.Bucket, KeyPrefix: prefix}
-		if err := other.complete(); err != nil {
-			return "", fmt.Errorf("s3bodies: policy: PolicyFor.Prefixes: %w", err)
-		}
 	}
 	partition := endpoint.Partition
 	if partition == "" {
@@ -56,8 +45,8 @@ func Policy(cfg Config, endpoint PolicyFor) (string, error) {
 	statements := []statement{{"Store", "Allow", []string{"s3:PutObject"}, []string{below(cfg.KeyPrefix)}}}
 	keyActions := []string{"kms:GenerateDataKey"}
 	if !endpoint.SendsOnly {
-		read := []string{below(cfg.KeyPrefix)}
-		for _, prefix := range endpoint.Prefixes {
+		var read []string
+		for _, prefix := range cfg.readPrefixes() {
 			read = append(read, below(prefix))
 		}
 		statements = append(

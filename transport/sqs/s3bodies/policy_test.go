@@ -58,7 +58,7 @@ func TestPolicy_LeastActions(t *testing.T) {
 			map[string]string{"s3:PutObject": "arn:aws-cn:s3:::example/shop/*"},
 		},
 		"other senders": {
-			s3bodies.Config{Bucket: "example", KeyPrefix: "shop"}, s3bodies.PolicyFor{Prefixes: []string{"billing/eu"}},
+			s3bodies.Config{Bucket: "example", KeyPrefix: "shop", ReadPrefixes: []string{"billing/eu"}}, s3bodies.PolicyFor{},
 			map[string]string{
 				"s3:PutObject": "arn:aws:s3:::example/shop/*", "s3:GetObject": "arn:aws:s3:::example/shop/* arn:aws:s3:::example/billing/eu/*",
 				"s3:ListBucket": "arn:aws:s3:::example",
@@ -95,15 +95,12 @@ func TestPolicy_LeastActions(t *testing.T) {
 
 func TestPolicy_RefusesWrongConfigurations(t *testing.T) {
 	t.Parallel()
-	for want, c := range map[string]struct {
-		cfg      s3bodies.Config
-		endpoint s3bodies.PolicyFor
-	}{
+	for want, cfg := range map[string]s3bodies.Config{
 		"Config.Bucket is empty": {},
-		`"No"`:                   {cfg: s3bodies.Config{Bucket: "No"}},
-		"PolicyFor.Prefixes":     {cfg: s3bodies.Config{Bucket: "example"}, endpoint: s3bodies.PolicyFor{Prefixes: []string{"shop/"}}},
+		`"No"`:                   {Bucket: "No"},
+		"Config.ReadPrefixes":    {Bucket: "example", ReadPrefixes: []string{"shop/"}},
 	} {
-		if policy, err := s3bodies.Policy(c.cfg, c.endpoint); err == nil || !strings.Contains(err.Error(), want) {
+		if policy, err := s3bodies.Policy(cfg, s3bodies.PolicyFor{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %q and the error %v, want one with %s", policy, err, want)
 		}
 	}
@@ -122,7 +119,7 @@ func TestPolicy_CoversRequestsOfStore(t *testing.T) {
 	if err := store.Put(t.Context(), key, []byte("body")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Get(t.Context(), key); err != nil {
+	if _, err := store.Get(t.Context(), key, 1000); err != nil {
 		t.Fatal(err)
 	}
 	used := map[string]bool{"s3:ListBucket": true} // which S3 asks for when an object is missing

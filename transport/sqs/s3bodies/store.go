@@ -24,19 +24,14 @@ import (
 // Store stores bodies in a bucket. It implements [sqs.Bodies], and is safe for concurrent use. It needs no Close: idle
 // connections end after 90 seconds, or as the HTTP client of Config.AWS says.
 type Store struct {
-	cfg      *Config // a pointer, which fmt does not follow: it has credentials
-	s3       *s3.Client
-	maxBytes int64 // of a body
+	cfg *Config // a pointer, which fmt does not follow: it has credentials
+	s3  *s3.Client
 }
 
 var _ sqs.Bodies = (*Store)(nil)
 
 // idleConnections is how many connections to the bucket stay open: the SDK's own client keeps ten.
 const idleConnections = 100
-
-// maxBodyBytes is the size of the largest body that Get returns: a larger object cannot be the body of a message
-// (sqs.Config.MaxMessageBytes).
-const maxBodyBytes = math.MaxInt32
 
 // New returns a store. It sends no request to S3. Its error lists all mistakes in cfg. If
 // Config.AWS is nil, it loads the SDK's configuration from files and the environment.
@@ -74,7 +69,7 @@ func New(cfg Config) (*Store, error) {
 		o.UsePathStyle = cfg.PathStyle
 		o.DisableLogOutputChecksumValidationSkipped = true // objects of other senders may have none
 	})
-	return &Store{cfg: &cfg, s3: client, maxBytes: maxBodyBytes}, nil
+	return &Store{cfg: &cfg, s3: client}, nil
 }
 
 // String returns the bucket, the key prefix and the region.
@@ -111,23 +106,26 @@ func (s *Store) Put(ctx context.Context, key string, body []byte) error {
 	return nil
 }
 
-// Get implements [sqs.Bodies]: it returns a body, which the caller may keep and change.
-// The error matches [fs.ErrNotExist] if S3 says that the object does not exist, and if it
-// cannot exist: because of its key, or because it is larger than a message. All other
+// Get implements [sqs.Bodies]: it returns a body of at most limit bytes, which the caller may keep and change.
+// The error matches [fs.ErrNotExist] if S3 says that the object does not exist, if it is larger than limit, and if its key
+// is outside Config.KeyPrefix and Config.ReadPrefixes or cannot be one; then there is no request. All other
 // errors, including those of a missing bucket and of denied access, do not match it.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, error) {
+func (s *Store) Get(ctx context.Context, key string, limit int) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Timeout, errTimeout)
 	defer cancel()
-	body, err := s.get(ctx, key)
+	body, err := s.get(ctx, key, int64(limit))
 	if err != nil {
 		return nil, fmt.Errorf("s3bodies: get %.200q from the bucket %q: %w", key, s.cfg.Bucket, err)
 	}
 	return body, nil
 }
 
-func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
+func (s *Store) get(ctx context.Context, key string, limit int64) ([]byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
+	}
+	if !s.cfg.mayRead(key) {
+		return nil, fmt.Errorf("the key is not below Config.KeyPrefix, which is %q, or Config.ReadPrefixes, which are %q; add the prefix of the sender if it may store bodies: %w", s.cfg.KeyPrefix, s.cfg.ReadPrefixes, fs.ErrNotExist)
 	}
 	out, err := s.s3.GetObject(ctx, &s3.GetObjectInput{Bucket: &s.cfg.Bucket, Key: &key})
 	if err != nil {
@@ -138,10 +136,10 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 	if out.ContentLength != nil {
 		size = *out.ContentLength
 	}
-	if size > s.maxBytes {
-		return nil, fmt.Errorf("the object has %d bytes, more than the %d of the largest message, so it is no body of a message: %w", size, s.maxBytes, fs.ErrNotExist)
+	if size > limit {
+		return nil, fmt.Errorf("the object has %d bytes, more than the %d of the largest message; raise sqs.Config.MaxMessageBytes if senders have larger ones: %w", size, limit, fs.ErrNotExist)
 	}
-	body, err := read(out.Body, size, s.maxBytes)
+	body, err := read(out.Body, size, limit)
 	if err != nil {
 		return nil, s.explained(ctx, fmt.Errorf("read the object: %w", err), get)
 	}
@@ -168,7 +166,7 @@ func checkKey(key string) error {
 	return fmt.Errorf("%s, so no object has it: %w", wrong, fs.ErrNotExist)
 }
 
-// read reads an object of at most most bytes. size is its size, or -1 if that is unknown.
+// read reads an object of at most limit bytes. size is its size, or -1 if that is unknown.
 // It reads to the end, where net/http compares the size and the SDK the checksum.
 func read(r io.Reader, size, limit int64) ([]byte, error) {
 	var b bytes.Buffer
@@ -180,7 +178,7 @@ func read(r io.Reader, size, limit int64) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case n > limit:
-		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message, so it is no body of a message: %w", limit, fs.ErrNotExist)
+		return nil, fmt.Errorf("the object has more than the %d bytes of the largest message; raise sqs.Config.MaxMessageBytes if senders have larger ones: %w", limit, fs.ErrNotExist)
 	}
 	return b.Bytes(), nil
 }

@@ -25,5 +25,5 @@ type Codec struct {
 type BodyStore interface {
 	BodyKey(id string) string
 	Put(ctx context.Context, key string, body []byte) error
-	Get(ctx context.Context, key string) ([]byte, error)
+	Get(ctx context.Context, key string, limit int) ([]byte, error)
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
@@ -290,27 +291,38 @@ func parseWritten(text string) (h core.Headers, body []byte, ok bool) {
 	return h, body, err == nil
 }
 
-// FetchBody gets the body of a message that is stored elsewhere. If the body does not
-// exist, the message is malformed; after any other error the body may be found the next
-// time.
-func (r *Received) FetchBody(ctx context.Context, bodies BodyStore) error {
-	if r.BodyKey == "" {
-		return nil
-	}
-	if bodies == nil {
-		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q; set Config.Bodies to the store that its sender uses", r.BodyKey))
-		return nil
-	}
-	body, err := bodies.Get(ctx, r.BodyKey)
+// FetchBody gets the body of a message that is stored elsewhere, of at most limit bytes, and
+// reports whether the store had it. If the body does not exist, the message is malformed;
+// after any other error the body may be found the next time.
+func (r *Received) FetchBody(ctx context.Context, bodies BodyStore, limit int) (read bool, err error) {
 	switch {
-	case err == nil:
-		r.Body = body
-	case errors.Is(err, fs.ErrNotExist):
-		r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %q: %w", r.BodyKey, err))
+	case r.BodyKey == "":
+		return false, nil
+	case bodies == nil:
+		err = errors.New("set Config.Bodies to the store that its sender uses")
+	case !isBodyKey(r.BodyKey):
+		err = fmt.Errorf("no body has this key of %d bytes, because a key is UTF-8 of at most %d bytes without control characters", len(r.BodyKey), maxBodyKey)
 	default:
-		return fmt.Errorf("fetch the body under the key %q: %w", r.BodyKey, err)
+		var body []byte
+		switch body, err = bodies.Get(ctx, r.BodyKey, limit); {
+		case err == nil && len(body) <= limit:
+			r.Body = body
+			return true, nil
+		case err == nil:
+			err = fmt.Errorf("it has %d bytes, and Config.MaxMessageBytes is %d", len(body), limit)
+		case !errors.Is(err, fs.ErrNotExist):
+			return false, fmt.Errorf("fetch the body under the key %.200q: %w", r.BodyKey, err)
+		}
 	}
-	return nil
+	r.Malformed = errors.Join(r.Malformed, fmt.Errorf("its body is stored under the key %.200q: %w", r.BodyKey, err))
+	return false, nil
+}
+
+// maxBodyKey is the longest key of a stored body, in bytes, as in S3.
+const maxBodyKey = 1024
+
+func isBodyKey(key string) bool {
+	return len(key) <= maxBodyKey && utf8.ValidString(key) && strings.IndexFunc(key, unicode.IsControl) < 0
 }
 
 // notification returns the message in the envelope of SNS, with its attributes.

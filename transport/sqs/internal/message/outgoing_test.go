@@ -31,7 +31,7 @@ func (b *bodies) Put(_ context.Context, key string, body []byte) error {
 	return b.err
 }
 
-func (b *bodies) Get(_ context.Context, key string) ([]byte, error) {
+func (b *bodies) Get(_ context.Context, key string, _ int) ([]byte, error) {
 	body, ok := b.stored[key]
 	if b.err == nil && !ok {
 		return nil, fs.ErrNotExist
@@ -94,8 +94,8 @@ func TestEncode_RoundTrip(t *testing.T) {
 				if stored := in.BodyKey != ""; stored != c.stored || len(store.stored) > 0 != c.stored {
 					t.Errorf("the body has the key %q", in.BodyKey)
 				}
-				if err := in.FetchBody(t.Context(), store); err != nil {
-					t.Fatal(err)
+				if read, err := in.FetchBody(t.Context(), store, 1000); err != nil || read != c.stored {
+					t.Fatalf("the body is read: %v, %v", read, err)
 				}
 				if in.Malformed != nil || in.ID != "m-1" || !bytes.Equal(in.Body, c.out.Body) || in.TTL != time.Minute {
 					t.Errorf("read %+v", in)
@@ -131,18 +131,29 @@ func TestEncode_RefusesMessages(t *testing.T) {
 func TestFetchBody_Fails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("timeout")
+	stored := &bodies{stored: map[string][]byte{"key": []byte("0123456789"), "a\nb": {}, "\xff": {}, strings.Repeat("k", 1025): {}}}
 	for name, c := range map[string]struct {
 		store     BodyStore
-		malformed bool
+		key       string
+		malformed string // in the error; "": it is not malformed
 		err       error
 	}{
-		"no store":          {malformed: true},
-		"no body":           {store: &bodies{}, malformed: true},
-		"the store is down": {store: &bodies{err: broken}, err: broken},
+		"no store":                     {key: "key", malformed: "set Config.Bodies"},
+		"no body":                      {store: &bodies{}, key: "key", malformed: "not exist"},
+		"the store is down":            {store: &bodies{err: broken}, key: "key", err: broken},
+		"a body above the limit":       {store: stored, key: "key", malformed: "it has 10 bytes, and Config.MaxMessageBytes is 9"},
+		"a key that is too long":       {store: stored, key: strings.Repeat("k", 1025), malformed: "1025 bytes"},
+		"a key of a control character": {store: stored, key: "a\nb", malformed: "control"},
+		"a key that is not UTF-8":      {store: stored, key: "\xff", malformed: "UTF-8"},
 	} {
-		in := &Received{BodyKey: "key"}
-		if err := in.FetchBody(t.Context(), c.store); !errors.Is(err, c.err) || (in.Malformed != nil) != c.malformed {
-			t.Errorf("%s: %v, malformed: %v", name, err, in.Malformed)
+		in := &Received{BodyKey: c.key}
+		read, err := in.FetchBody(t.Context(), c.store, 9)
+		if read || !errors.Is(err, c.err) || (in.Malformed != nil) != (c.malformed != "") {
+			t.Errorf("%s: read: %v, %v, malformed: %v", name, read, err, in.Malformed)
+			continue
+		}
+		if in.Malformed != nil && (!strings.Contains(in.Malformed.Error(), c.malformed) || len(in.Malformed.Error()) > 1000) {
+			t.Errorf("%s: malformed: %v", name, in.Malformed)
 		}
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"github.com/reprise-go/reprise/transport/sqs/s3bodies"
 )
 
+// maxBytes is the limit of bodies.
+const maxBytes = 64 << 20
+
 // random returns a body of n bytes, the same for the same n.
 func random(n int) []byte {
 	b := make([]byte, n)
@@ -41,7 +44,7 @@ func TestStore_PutAndGet(t *testing.T) {
 				if got := s.keys(t); len(got) != 1 || got[0] != key || got[0] != strings.TrimPrefix(prefix+"/ABC-1", "/") {
 					t.Errorf("the key is %q, and the bucket has %q", key, got)
 				}
-				got, err := store.Get(t.Context(), key)
+				got, err := store.Get(t.Context(), key, maxBytes)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -57,10 +60,10 @@ func TestStore_PutAndGet(t *testing.T) {
 func TestStore_GetsKeysOfOtherSenders(t *testing.T) {
 	t.Parallel()
 	s := startBucket(t)
-	store := s.open(t, s3bodies.Config{KeyPrefix: "shop"})
+	store := s.open(t, s3bodies.Config{KeyPrefix: "shop", ReadPrefixes: []string{""}})
 	for _, key := range []string{"my/prefix/3f2504e0-4f89-11d3-9a0c-0305e82c3301", "other/ü ?#%2F+&", "other//twice", "/first"} {
 		s.put(t, key, "of "+key)
-		if got, err := store.Get(t.Context(), key); err != nil || string(got) != "of "+key {
+		if got, err := store.Get(t.Context(), key, maxBytes); err != nil || string(got) != "of "+key {
 			t.Errorf("Get(%q) returned %q, %v", key, got, err)
 		}
 	}
@@ -71,7 +74,7 @@ func TestStore_GetMissing(t *testing.T) {
 	s := startBucket(t)
 	store := s.open(t, s3bodies.Config{})
 	for _, key := range []string{"missing", "a/missing", "", strings.Repeat("x", 1025), "a\x00b", "a/../b", ".", "\xff"} {
-		_, err := store.Get(t.Context(), key)
+		_, err := store.Get(t.Context(), key, maxBytes)
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("the error of %.20q does not match fs.ErrNotExist: %v", key, err)
 			continue
@@ -83,7 +86,7 @@ func TestStore_GetMissing(t *testing.T) {
 	if n := len(s.received()); n != 2 {
 		t.Errorf("there were %d requests, want 2: no object has the other keys", n)
 	}
-	_, err := store.Get(t.Context(), "missing")
+	_, err := store.Get(t.Context(), "missing", maxBytes)
 	for _, want := range []string{`"missing"`, "lifecycle rule", "NoSuchKey"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
@@ -95,7 +98,7 @@ func TestStore_MissingBucket(t *testing.T) {
 	t.Parallel()
 	s := startBucket(t)
 	store := s.open(t, s3bodies.Config{Bucket: "another-bucket"})
-	_, err := store.Get(t.Context(), "key")
+	_, err := store.Get(t.Context(), "key", maxBytes)
 	for call, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the error is %v; the bodies may be in the bucket that is meant", call, err)
@@ -136,7 +139,7 @@ func TestStore_ExplainsErrors(t *testing.T) {
 			s := startBucket(t)
 			store := s.open(t, s3bodies.Config{KeyPrefix: "shop"})
 			s.fail(tt.status, tt.code, "The text of S3.")
-			_, err := store.Get(t.Context(), store.BodyKey("key"))
+			_, err := store.Get(t.Context(), store.BodyKey("key"), maxBytes)
 			explains(t, "get", err, tt.get, tt.code, tt.missing)
 			explains(t, "put", store.Put(t.Context(), store.BodyKey("key"), []byte("body")), tt.put, tt.code, false)
 		})
@@ -167,7 +170,7 @@ func TestStore_Unreachable(t *testing.T) {
 	s := startBucket(t)
 	s.url = "http://user:" + secretKey + "@127.0.0.1:1"
 	store := s.open(t, s3bodies.Config{})
-	_, err := store.Get(t.Context(), "key")
+	_, err := store.Get(t.Context(), "key", maxBytes)
 	for call, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: the error is %v", call, err)
@@ -188,14 +191,14 @@ func TestStore_Timeout(t *testing.T) {
 	s := startBucket(t)
 	store := s.open(t, s3bodies.Config{Timeout: 50 * time.Millisecond})
 	s.answer(hang)
-	_, getErr := store.Get(t.Context(), "key")
+	_, getErr := store.Get(t.Context(), "key", maxBytes)
 	s.answer(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "100")
 		_, _ = w.Write([]byte("part"))
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	_, partErr := store.Get(t.Context(), "key")
+	_, partErr := store.Get(t.Context(), "key", maxBytes)
 	s.answer(hang)
 	for call, err := range map[string]error{"Get": getErr, "Get of the rest": partErr, "Put": store.Put(t.Context(), "key", nil)} {
 		if err == nil || errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "longer than Config.Timeout, 50ms") {
@@ -213,7 +216,7 @@ func TestStore_ContextEnds(t *testing.T) {
 		cancel()
 		hang(w, r)
 	})
-	_, err := store.Get(ctx, "key")
+	_, err := store.Get(ctx, "key", maxBytes)
 	for call, err := range map[string]error{"Get": err, "Put": store.Put(ctx, "key", nil)} {
 		if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "Config.Timeout") {
 			t.Errorf("%s: the error is %v, want one that matches context.Canceled", call, err)
@@ -230,7 +233,7 @@ func TestStore_DamagedObject(t *testing.T) {
 	}{
 		"cut off":                   {length: "100", want: "read the object"},
 		"altered":                   {length: "4", checksum: "AAAAAA==", want: "checksum"},
-		"larger than every message": {length: "2147483649", missing: true, want: "2147483649 bytes"},
+		"larger than every message": {length: "67108865", missing: true, want: "67108865 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -243,7 +246,7 @@ func TestStore_DamagedObject(t *testing.T) {
 				}
 				_, _ = w.Write([]byte("part"))
 			})
-			_, err := store.Get(t.Context(), "key")
+			_, err := store.Get(t.Context(), "key", maxBytes)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || errors.Is(err, fs.ErrNotExist) != tt.missing {
 				t.Errorf("the error is %v", err)
 			}
@@ -305,7 +308,7 @@ func TestStore_ConcurrentUse(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if got, err := store.Get(t.Context(), key); err != nil || !bytes.Equal(got, body) {
+			if got, err := store.Get(t.Context(), key, maxBytes); err != nil || !bytes.Equal(got, body) {
 				t.Errorf("Get(%q) returned another body, or %v", key, err)
 			}
 		})
