@@ -3,6 +3,7 @@ package core
 import (
 	"crypto/sha256"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,17 +111,17 @@ func mayBeRedelivery(in *Incoming) bool {
 	return in.NativeID != "" || in.Redelivered || in.DeliveryCount > 1
 }
 
-// maxRememberedBytes limits the remembered sends of a decision, in bytes: those of
-// HandleFailed, and committed messages of handlers.
+// maxRememberedBytes limits the bytes that are remembered of a decision: sends of
+// HandleFailed, committed messages of handlers, and the message's id and type.
 const maxRememberedBytes = 64 << 10
 
 // remember records a decision that could not be carried out, in case the message is
 // redelivered before that. It keeps neither the message, which the redelivery has, nor the
-// error, which may be of any size. It does not keep a decision with too many sends: then the
+// error, which may be of any size. It does not keep a decision with too many bytes: then the
 // handler runs again.
 func (u *unfinished) remember(w *work) {
 	in := w.attempt.delivery.Incoming()
-	size := w.committed.bytes()
+	size := w.committed.bytes() + len(w.failure.messageID) + len(w.failure.messageType)
 	for _, out := range w.hookSends {
 		size += len(out.Body) + out.Headers.Bytes()
 	}
@@ -132,6 +133,7 @@ func (u *unfinished) remember(w *work) {
 	f.setMessage(&Incoming{})
 	f.refused = nil
 	f.Err = snapshotError(f.Err)
+	f.messageID, f.messageType = strings.Clone(f.messageID), strings.Clone(f.messageType) // parts of headers
 	r := &work{walk: w.walk.Remembered(), failure: &f, decision: w.decision, hookSends: w.hookSends, committed: w.committed, announced: true, arrived: w.arrived}
 	r.decision.reason.err, r.decision.reason.cause = f.Err, nil
 	r.rememberedAt = time.Now()

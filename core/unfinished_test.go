@@ -245,3 +245,33 @@ func TestUnfinished_LongIDsAreBounded(t *testing.T) {
 		t.Error("another message is known")
 	}
 }
+
+// A decision has the id and the type of its message, which are parts of its headers.
+func TestUnfinished_LongHeadersAreNotKept(t *testing.T) {
+	u := emptyUnfinished()
+	const n = 300
+	growth := leaks.HeapGrowth(func() {
+		for i := range n {
+			header := fmt.Sprint(1000+i, strings.Repeat("x", 128<<10))
+			for kind, name := range map[string]string{"long": header, "part": header[:4]} {
+				for _, isType := range []bool{true, false} {
+					f := failureAfter(1, 0, errFailed)
+					f.messageID = "short"
+					if isType {
+						f.messageType = name
+					} else {
+						f.messageID = name
+					}
+					u.remember(workFor(storedCopyOf(fmt.Sprint(kind, isType, i)), f, decision{action: MoveToError("error")}))
+				}
+			}
+		}
+	})
+	if growth > 8<<20 {
+		t.Errorf("%d decisions keep %d MiB", u.remembered.Len(), growth>>20)
+	}
+	if got := u.take(storedCopyOf(fmt.Sprint("part", true, n-1))); got == nil || got.failure.messageType != "1299" {
+		t.Error("a decision about a message with a short type is forgotten")
+	}
+	runtime.KeepAlive(u)
+}
