@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"unicode/utf8"
 
@@ -160,6 +161,14 @@ func (ep *Endpoint) Name() string { return ep.name }
 // Config returns the configuration in force: the one that [New] got, with the defaults for
 // this transport filled in. New accepts it again, with the same effect.
 func (ep *Endpoint) Config() Config { return ep.resolved.effective() }
+
+// MessageTypes returns the message types that have handlers, in order. [HandleDefault] adds
+// none.
+func (ep *Endpoint) MessageTypes() []string {
+	types := ep.registry.types()
+	slices.Sort(types)
+	return slices.DeleteFunc(types, func(t string) bool { return t == anyType })
+}
 
 // RecoverabilityConfig returns the settings in force for a message type, as a [Policy] gets
 // them: for tests of policies.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -333,5 +334,20 @@ func TestBaseTypes_LeaveWithTheTopic(t *testing.T) {
 		ep := fx.newEndpoint("orders", core.Config{BaseTypes: orderTypes, SendMiddleware: []core.SendMiddleware{redirect}})
 		fx.noError(ep.Publish(fx.Context(), orderPlacedEvent.Of("x")))
 		fx.wantDepth("shipping", 1)
+	})
+}
+
+func TestEndpoint_MessageTypes(t *testing.T) {
+	bubble(t, func(fx *fixture) {
+		ep := fx.newEndpoint("orders", core.Config{})
+		if got := ep.MessageTypes(); len(got) != 0 {
+			fx.Errorf("types %q without handlers", got)
+		}
+		fx.handle(ep, "b", func(context.Context, *core.Message) error { return nil })
+		fx.handle(ep, "a", func(context.Context, *core.Message) error { return nil })
+		core.HandleDefault(ep, func(context.Context, *core.Message) error { return nil })
+		if got := ep.MessageTypes(); !slices.Equal(got, []string{"a", "b"}) {
+			fx.Errorf("types %q, want a and b", got)
+		}
 	})
 }

@@ -2,10 +2,13 @@ package otelreprise
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/internal/leaks"
 )
 
 func TestBounds_TheFirstPass(t *testing.T) {
@@ -65,5 +68,29 @@ func TestPreviousAttempts_TheNewestAreRemembered(t *testing.T) {
 	}
 	if len(p.spans) != maxPrevious || len(p.order) != maxPrevious {
 		t.Errorf("%d and %d are kept, want %d", len(p.spans), len(p.order), maxPrevious)
+	}
+}
+
+// Ids may be of any size, and parts of headers.
+func TestPreviousAttempts_LongIDs(t *testing.T) {
+	var p previousAttempts
+	span := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}})
+	id := func(i int) string { return fmt.Sprint(i, strings.Repeat("x", 128<<10)) }
+	growth := leaks.HeapGrowth(func() {
+		for i := range 500 {
+			p.remember(attemptedCopy{"orders", id(1000 + i)}, span)
+			p.remember(attemptedCopy{"orders", id(1000 + i)[:4]}, span)
+		}
+	})
+	if growth > 5<<20 {
+		t.Errorf("%d attempts keep %d MiB", len(p.spans), growth>>20)
+	}
+	for _, nativeID := range []string{id(1001), "1001"} {
+		if _, ok := p.find(attemptedCopy{"orders", nativeID}); !ok {
+			t.Errorf("the attempt of an id of %d bytes is forgotten", len(nativeID))
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { p.find(attemptedCopy{"orders", "1001"}) }); n > 0 {
+		t.Errorf("%v allocations", n)
 	}
 }

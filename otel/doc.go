@@ -15,5 +15,7 @@
 // Names, units and attributes are those of the semantic conventions 1.43.0, whose part on
 // messaging is not stable yet, and of NServiceBus's headers; other names begin with
 // "reprise.". Attributes of metrics are bounded: no ids, no texts of errors, and at most
-// 200 message types, 200 destinations and 100 types of errors (more are "_OTHER").
+// 200 received message types without handlers, 200 sent ones, 200 destinations of the
+// application's sends, 200 others, and 100 types of errors (more are "_OTHER"). Ids, types
+// and names in spans are cut at 256 bytes.
 package otelreprise

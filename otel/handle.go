@@ -16,6 +16,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/internal/bounded"
 	"github.com/reprise-go/reprise/middleware/fallback"
 )
 
@@ -50,7 +51,7 @@ func (o *Observer) attemptOf(ctx context.Context) *attempt {
 func (o *Observer) handleStart(ctx context.Context, e core.Handling) context.Context {
 	m := e.Message
 	a := &attempt{observer: o, series: o.incomingOf(&e.ObservedEndpoint, m.Type)}
-	parent, options := o.relate(ctx, &m.Headers, a.series.start, attemptedCopy{e.Queue, m.NativeID()})
+	parent, options := o.relate(ctx, &m.Headers, a.series.startOptions(m.Type), attemptedCopy{e.Queue, m.NativeID()})
 	a.Context, a.span = o.tracer.Start(parent, a.series.process, options...)
 	if a.span.IsRecording() {
 		a.span.SetAttributes(append(o.messageAttributes(m.ID, m.Headers),
@@ -98,9 +99,9 @@ func (o *Observer) relate(ctx context.Context, h *core.Headers, options []trace.
 // messageAttributes returns the attributes that differ for each message, with capacity
 // for more.
 func (o *Observer) messageAttributes(id string, h core.Headers) []attribute.KeyValue {
-	attrs := append(make([]attribute.KeyValue, 0, 8), semconv.MessagingMessageID(id))
+	attrs := append(make([]attribute.KeyValue, 0, 8), semconv.MessagingMessageID(bounded.Name(id)))
 	if conversation := h.Get(headers.ConversationID); conversation != "" {
-		attrs = append(attrs, semconv.MessagingMessageConversationID(conversation))
+		attrs = append(attrs, semconv.MessagingMessageConversationID(bounded.Name(conversation)))
 	}
 	return attrs
 }
@@ -113,16 +114,16 @@ func (o *Observer) handleEnd(ctx context.Context, e core.Handling) {
 	}
 	defer a.span.End()
 	outcome, kind := outcomeOf(&e)
-	bounded := ""
+	errorType := ""
 	if kind != "" {
-		bounded = o.bounds.errorType(kind)
+		errorType = o.bounds.errorType(kind)
 	}
 	if o.nservicebus != nil {
-		o.nservicebus.handled(a, e.Duration, bounded)
+		o.nservicebus.handled(a, e.Duration, errorType)
 	}
 	options := a.series.processed
 	if kind != "" {
-		options = a.series.failuresOf(bounded).processed
+		options = a.series.failuresOf(errorType).processed
 	}
 	o.instruments.processDuration.Record(a, e.Duration.Seconds(), options...)
 	if e.Err != nil {

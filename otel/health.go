@@ -79,6 +79,7 @@ func (h *health) register(m metric.Meter) {
 
 // runStarted is the function RunStarted of core.Observer.
 func (o *Observer) runStarted(ctx context.Context, ep *core.Endpoint) {
+	o.bounds.messageTypes.reserve(ep.MessageTypes()...)
 	h := &o.health
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // maxPrevious is the most failed attempts that are remembered for a retry in this
@@ -26,6 +28,7 @@ func (p *previousAttempts) remember(copied attemptedCopy, span trace.SpanContext
 	if copied.nativeID == "" || !span.IsValid() {
 		return
 	}
+	copied.nativeID = bounded.Key(copied.nativeID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.spans == nil {
@@ -44,6 +47,9 @@ func (p *previousAttempts) remember(copied attemptedCopy, span trace.SpanContext
 }
 
 func (p *previousAttempts) find(copied attemptedCopy) (trace.SpanContext, bool) {
+	if len(copied.nativeID) > bounded.MaxKey { // a shorter one need not be copied
+		copied.nativeID = bounded.Key(copied.nativeID)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	span, ok := p.spans[copied]

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // recovered creates a span for the handling of a failure, from the failure until its
@@ -21,15 +22,15 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 		kind = core.ErrorTypeOf(e.Failure.Err)
 	}
 	failed := []attribute.KeyValue{keyAction.String(action)} // and the type of the error, if there is one
-	bounded := failed
+	limited := failed
 	if kind != "" {
 		failed = append(failed[:1:1], semconv.ErrorTypeKey.String(kind))
-		bounded = append(bounded[:1:1], semconv.ErrorTypeKey.String(o.bounds.errorType(kind)))
+		limited = append(limited[:1:1], semconv.ErrorTypeKey.String(o.bounds.errorType(kind)))
 	}
 	series := o.incomingOf(&e.ObservedEndpoint, e.Failure.Message.Type)
 	options := []trace.SpanStartOption{
 		trace.WithSpanKind(trace.SpanKindInternal), trace.WithTimestamp(e.Failure.FailedAt),
-		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), keyMessageType.String(e.Failure.Message.Type))...),
+		trace.WithAttributes(append(failed, keyEndpoint.String(e.Endpoint), typeAttr(e.Failure.Message.Type))...),
 	}
 	a := o.attemptOf(ctx)
 	if a == nil { // no attempt has begun: the message was malformed, or delivered too often
@@ -38,7 +39,7 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 	}
 	ctx, span := o.tracer.Start(ctx, series.recover, options...)
 	defer span.End()
-	o.measureRecovery(ctx, &e, a, series, bounded)
+	o.measureRecovery(ctx, &e, a, series, limited)
 	if !span.IsRecording() {
 		return
 	}
@@ -48,7 +49,7 @@ func (o *Observer) recovered(ctx context.Context, e core.Recovery) {
 		attrs = append(attrs, keyDelay.Float64(e.Action.Delay.Seconds()))
 	}
 	if e.Action.Queue != "" && action == actionError {
-		attrs = append(attrs, keyErrorQueue.String(e.Action.Queue))
+		attrs = append(attrs, keyErrorQueue.String(bounded.Name(e.Action.Queue)))
 	}
 	if e.Reason != "" {
 		attrs = append(attrs, keyFailureReason.String(string(e.Reason)))

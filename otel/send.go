@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // outgoingKey identifies a series of sent messages.
@@ -28,6 +29,7 @@ type outgoing struct {
 	send, create     string // names of spans
 	producer, client []trace.SpanStartOption
 	creation         []trace.SpanStartOption
+	ofOthers         bool // of destinations or types beyond the bounds of metrics, which the options lack
 	attrs            []attribute.KeyValue
 
 	sent     []metric.AddOption
@@ -43,11 +45,33 @@ type failedSends struct {
 }
 
 func (o *Observer) outgoingOf(at *core.ObservedEndpoint, m *core.Outgoing) *outgoing {
-	key := outgoingKey{at.Transport, at.Endpoint, m.Queue, m.Headers.Get(headers.MessageTypes), m.Reason, m.Topic != ""}
-	if key.publish {
-		key.destination = m.Topic
+	key := outgoingKey{at.Transport, at.Endpoint, destinationOf(m), m.Headers.Get(headers.MessageTypes), m.Reason, m.Topic != ""}
+	if out, ok := o.outgoing.find(key); ok {
+		return out
 	}
+	key.destination, key.messageType = o.bounds.sent(key.destination, key.messageType, key.reason)
 	return o.outgoing.get(key, func() *outgoing { return o.newOutgoing(key) })
+}
+
+// with returns options of the series for a span about one message.
+func (out *outgoing) with(options []trace.SpanStartOption, m *core.Outgoing) []trace.SpanStartOption {
+	if !out.ofOthers {
+		return options
+	}
+	return append(slices.Clip(options), trace.WithAttributes(
+		semconv.MessagingDestinationName(bounded.Name(destinationOf(m))), typeAttr(m.Headers.Get(headers.MessageTypes))))
+}
+
+func destinationOf(m *core.Outgoing) string {
+	if m.Topic != "" {
+		return m.Topic
+	}
+	return m.Queue
+}
+
+// isSameSeries reports whether two messages of one series have equal attributes in spans.
+func (out *outgoing) isSameSeries(m, n *core.Outgoing) bool {
+	return !out.ofOthers || destinationOf(m) == destinationOf(n) && m.Headers.Get(headers.MessageTypes) == n.Headers.Get(headers.MessageTypes)
 }
 
 // severalOf returns the series for a send of messages of several series.
@@ -67,12 +91,15 @@ func (o *Observer) newOutgoing(key outgoingKey) *outgoing {
 	spans := slices.Clip(common)
 	out := &outgoing{attrs: slices.Clip(common)}
 	if key.destination != "" {
-		bounded := o.bounds.destination(key.destination)
-		destination = " " + bounded
-		messageType := keyMessageType.String(o.bounds.messageType(key.messageType))
+		destination = " " + key.destination
+		out.ofOthers = key.destination == other || key.messageType == other
+		names := []attribute.KeyValue{semconv.MessagingDestinationName(key.destination), keyMessageType.String(key.messageType)}
 		reason := keySendReason.String(sendReasons[key.reason])
-		spans = append(spans, semconv.MessagingDestinationName(key.destination), keyMessageType.String(key.messageType), reason)
-		out.attrs = append(out.attrs, semconv.MessagingDestinationName(bounded), messageType, reason)
+		spans = append(spans, reason)
+		if !out.ofOthers {
+			spans = append(spans, names...)
+		}
+		out.attrs = append(append(out.attrs, names...), reason)
 	}
 	out.send, out.create = operation+destination, operationCreate+destination
 	name := semconv.MessagingOperationName(operation)
@@ -128,10 +155,10 @@ func (o *Observer) sendStart(ctx context.Context, e core.Sending) context.Contex
 func (o *Observer) startOne(ctx context.Context, s *sending, at *core.ObservedEndpoint, m *core.Outgoing) {
 	s.series = o.outgoingOf(at, m)
 	if o.needsContext(m) {
-		s.Context, s.span = o.tracer.Start(ctx, s.series.send, s.series.producer...)
+		s.Context, s.span = o.tracer.Start(ctx, s.series.send, s.series.with(s.series.producer, m)...)
 		o.inject(s.Context, &m.Headers)
 	} else {
-		s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.client, o.creationOf(&m.Headers))...)
+		s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.with(s.series.client, m), o.creationOf(&m.Headers))...)
 	}
 	o.mark(ctx, m)
 	if s.span.IsRecording() {
@@ -142,7 +169,7 @@ func (o *Observer) startOne(ctx context.Context, s *sending, at *core.ObservedEn
 func (o *Observer) startSeveral(ctx context.Context, s *sending, at *core.ObservedEndpoint, messages []core.Outgoing) {
 	s.series = o.outgoingOf(at, &messages[0])
 	for i := range messages {
-		if o.outgoingOf(at, &messages[i]) != s.series {
+		if o.outgoingOf(at, &messages[i]) != s.series || !s.series.isSameSeries(&messages[i], &messages[0]) {
 			s.series = o.severalOf(at)
 			break
 		}
@@ -155,7 +182,7 @@ func (o *Observer) startSeveral(ctx context.Context, s *sending, at *core.Observ
 			continue
 		}
 		out := o.outgoingOf(at, m)
-		created, span := o.tracer.Start(ctx, out.create, out.creation...)
+		created, span := o.tracer.Start(ctx, out.create, out.with(out.creation, m)...)
 		if span.IsRecording() {
 			span.SetAttributes(o.sendAttributes(m)...)
 		}
@@ -163,7 +190,7 @@ func (o *Observer) startSeveral(ctx context.Context, s *sending, at *core.Observ
 		span.End()
 		creations = append(creations, span.SpanContext())
 	}
-	s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.client, creations...)...)
+	s.Context, s.span = o.tracer.Start(ctx, s.series.send, o.linked(s.series.with(s.series.client, &messages[0]), creations...)...)
 	for i := range messages {
 		o.mark(ctx, &messages[i])
 	}

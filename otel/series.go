@@ -1,12 +1,15 @@
 package otelreprise
 
 import (
+	"slices"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // incomingKey identifies a series of received messages.
@@ -19,8 +22,9 @@ type incomingKey struct {
 type incoming struct {
 	process, recover string // names of spans
 	endpoint         string
-	start            []trace.SpanStartOption
-	attrs            []attribute.KeyValue // of metrics: semconv's and ours
+	ofOthers         bool                    // of the types beyond the bounds of metrics
+	start            []trace.SpanStartOption // for startOptions
+	attrs            []attribute.KeyValue    // of metrics: semconv's and ours
 
 	consumed  []metric.AddOption
 	processed []metric.RecordOption // without an error
@@ -41,35 +45,53 @@ type failures struct {
 
 func (o *Observer) incomingOf(at *core.ObservedEndpoint, messageType string) *incoming {
 	key := incomingKey{at.Transport, at.Endpoint, at.Instance, at.Queue, messageType}
+	if in, ok := o.incoming.find(key); ok {
+		return in
+	}
+	key.messageType = o.bounds.messageType(messageType)
 	return o.incoming.get(key, func() *incoming { return o.newIncoming(key) })
 }
 
+// startOptions returns the options of the span of an attempt. Series of other types lack the
+// type.
+func (in *incoming) startOptions(messageType string) []trace.SpanStartOption {
+	if !in.ofOthers {
+		return in.start
+	}
+	return append(slices.Clip(in.start), trace.WithAttributes(typeAttr(messageType)))
+}
+
+// typeAttr returns the attribute of a span with a message's type.
+func typeAttr(messageType string) attribute.KeyValue {
+	return keyMessageType.String(bounded.Name(messageType))
+}
+
 func (o *Observer) newIncoming(key incomingKey) *incoming {
-	messageType := o.bounds.messageType(key.messageType)
 	queue := o.bounds.destination(key.queue)
 	operation := semconv.MessagingOperationName(operationProcess)
-	common := func(queue, messageType string) []attribute.KeyValue {
+	messageType := keyMessageType.String(key.messageType)
+	common := func(queue string) []attribute.KeyValue {
 		attrs := []attribute.KeyValue{systemOf(key.transport), operation, semconv.MessagingDestinationName(queue)}
-		attrs = serverOf(key.transport, attrs)
-		return append(attrs, keyEndpoint.String(key.endpoint), keyMessageType.String(messageType))
+		return append(serverOf(key.transport, attrs), keyEndpoint.String(key.endpoint))
 	}
 	in := &incoming{
 		process: operationProcess + " " + queue, recover: "recover " + queue,
-		endpoint: key.endpoint,
-		attrs:    common(queue, messageType),
+		endpoint: key.endpoint, ofOthers: key.messageType == other,
+		attrs: append(common(queue), messageType),
 	}
-	in.start = []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithAttributes(append(common(key.queue, key.messageType), semconv.MessagingOperationTypeProcess, semconv.MessagingClientID(key.instance))...),
+	spans := append(common(key.queue), semconv.MessagingOperationTypeProcess, semconv.MessagingClientID(key.instance))
+	if !in.ofOthers {
+		spans = append(spans, messageType)
 	}
+	in.start = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(spans...)}
 	in.consumed = addOptions(in.attrs)
 	in.processed = recordOptions(in.attrs)
-	ours := []attribute.KeyValue{keyEndpoint.String(key.endpoint), keyMessageType.String(messageType)}
+	ours := []attribute.KeyValue{keyEndpoint.String(key.endpoint), messageType}
 	in.critical = recordOptions(ours)
 	in.attempts = recordOptions(ours, keyOutcome.String(outcomeSucceeded))
 	in.repeated = recordOptions(ours, keyOutcome.String(outcomeDuplicate))
 	if o.nservicebus != nil {
-		in.nservicebus = newNServiceBusSeries(queue, messageType)
+		in.nservicebus = newNServiceBusSeries(queue, key.messageType)
 	}
 	return in
 }

@@ -21,8 +21,9 @@ func Name(name string) string {
 	return fmt.Sprintf("%s... (%d bytes)", name[:start(name, MaxName)], len(name))
 }
 
-// Text returns a text of any kind. One of more than limit bytes, at least 2, is its beginning and its
-// end, because the error of a call ends with its cause, and says how many bytes are missing.
+// Text returns a text of any kind. One of more than limit bytes, at least 2, is its beginning
+// and its end, because the error of a call ends with its cause, and says how many bytes are
+// missing.
 func Text(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -44,13 +45,13 @@ func start(text string, i int) int {
 	return i
 }
 
-// maxKey is the length in bytes of the longest key that is a copy.
-const maxKey = 2 * sha256.Size
+// MaxKey is the length in bytes of the longest text of which [Key] returns a copy.
+const MaxKey = 2 * sha256.Size
 
 // Key returns a key for a map, which keeps none of the memory that the text is a part of:
 // a copy, or the hash of a long text.
 func Key(text string) string {
-	if len(text) <= maxKey {
+	if len(text) <= MaxKey {
 		return strings.Clone(text)
 	}
 	return fmt.Sprintf("#%x", sha256.Sum256([]byte(text))) // longer than any copy

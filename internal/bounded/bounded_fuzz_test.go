@@ -18,7 +18,7 @@ func FuzzBounded(f *testing.F) {
 		for _, c := range []struct {
 			got   string
 			limit int
-		}{{Name(text), MaxName}, {Text(text, limit), limit}, {Key(text), maxKey + 1}} {
+		}{{Name(text), MaxName}, {Text(text, limit), limit}, {Key(text), MaxKey + 1}} {
 			if len(c.got) > c.limit+60 {
 				t.Errorf("a text of %d bytes has become one of %d: %q", len(text), len(c.got), c.got)
 			}
