@@ -74,10 +74,8 @@ func (p *processor) mayAcknowledge(a *attempt, queue, unique string) bool {
 func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
 	in.writeID(&audit)
-	audit.Set(headers.ProcessingEndpoint, p.ep.host.endpoint)
-	audit.Set(headers.ProcessingMachine, p.ep.host.machine)
-	audit.Set(headers.HostID, p.ep.host.hostID)
-	audit.Set(headers.HostDisplayName, p.ep.host.instance)
+	audit.Del(headers.Undelivered)
+	p.ep.host.write(&audit)
 	audit.Set(headers.ProcessingStarted, headers.FormatTime(time.Unix(0, a.message.started)))
 	audit.Set(headers.ProcessingEnded, now)
 	// The copy must not fail a message that was handled. A message that itself exceeds the
@@ -87,7 +85,10 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 	if audit = sanitizeHeaders(audit); !hasRoom(audit) {
 		p.ep.log.endpoint.WarnContext(a.decisionContext(), "message is too large for the headers of its audit copy; the copy is sent without them",
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
-		audit = sanitizeHeaders(in.Headers)
+		audit = in.Headers
+		audit.Del(headers.Undelivered, headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName,
+			headers.ProcessingStarted, headers.ProcessingEnded) // the sender's
+		audit = sanitizeHeaders(audit)
 	}
 	out = in.copyTo(p.ep.auditAddress, audit, ReasonAudit)
 	if !p.ep.resolved.canStore(out.Queue) {
@@ -103,8 +104,10 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 	return out, unreachable.NoProbe
 }
 
-// storedAudit returns an audit copy for the endpoint's own queue.
+// storedAudit returns an audit copy for the endpoint's own queue. It always names the endpoint
+// (isOwn).
 func (p *processor) storedAudit(out Outgoing) Outgoing {
+	out.Headers.Set(headers.ProcessingEndpoint, p.ep.host.endpoint)
 	note := undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: headers.FormatTime(time.Now())}
 	return note.storedCopy(out, p.ep.rules, p.ep.unreachable)
 }

@@ -486,6 +486,7 @@ func isUnhandled(err error) bool {
 // setMessage sets the fields of f that come from this delivery of its message.
 func (f *failure) setMessage(in *Incoming) {
 	f.headers, f.body, f.Message = in.Headers, in.Body, nil
+	f.headers.Del(headers.Undelivered) // a sender's: store writes the endpoint's own
 	f.groupKey, f.properties = in.GroupKey, in.Properties
 	f.generatedID = !in.hasSentID()
 	f.edited, f.editCalled = nil, false

@@ -395,6 +395,7 @@ func TestUndelivered_StoredMessageInNone(t *testing.T) {
 		stored := func(id string) core.Outgoing {
 			m := order(id)
 			m.Headers.Set(headers.Undelivered, `{"queue":"error","tries":1,"since":"x"}`)
+			m.Headers.Set(headers.FailedQ, "orders")
 			return m
 		}
 		fx.send(stored("m1"))

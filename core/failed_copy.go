@@ -57,6 +57,18 @@ func copyForErrorMinimal(f *failure) Headers {
 // return it.
 var bareHeaders = []string{headers.MessageID, headers.MessageTypes, headers.ContentType, headers.ReplyToAddress, headers.ConversationID, headers.CorrelationID, headers.Undelivered}
 
+// copyForErrorSender returns the headers of the sender alone, of which none describes a
+// failure at another queue.
+func copyForErrorSender(f *failure) Headers {
+	h := f.senderHeaders()
+	failedHere := h.Get(headers.FailedQ) == f.ReceiveQueue // and an operator returned the message
+	h.deleteFunc(isFailureHeader)
+	if failedHere {
+		h.Set(headers.FailedQ, f.ReceiveQueue)
+	}
+	return h
+}
+
 // copyForErrorBare is the last resort for a message whose own headers no transport
 // accepts: only the headers that an operator needs to recognise and return it.
 func copyForErrorBare(f *failure) Headers {
@@ -111,6 +123,23 @@ var droppedHeaders = []string{
 // hostInfo identifies the endpoint in the headers of messages that it processed.
 type hostInfo struct {
 	endpoint, instance, machine, hostID string
+}
+
+// identity returns the headers that name the endpoint.
+func (by hostInfo) identity() [4]header {
+	return [...]header{
+		{headers.ProcessingEndpoint, by.endpoint},
+		{headers.ProcessingMachine, by.machine},
+		{headers.HostID, by.hostID},
+		{headers.HostDisplayName, by.instance},
+	}
+}
+
+// write sets these headers.
+func (by hostInfo) write(h *Headers) {
+	for _, p := range by.identity() {
+		h.Set(p.key, p.value)
+	}
 }
 
 // headersOfCopy returns the headers that each copy has which is handled in the message's place,
@@ -190,10 +219,7 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	description.write(&h)
 	h.Set(headers.TimeOfFailure, headers.FormatTime(f.FailedAt))
 	h.Set(headers.FailureReason, string(d.reason.kind))
-	h.Set(headers.ProcessingEndpoint, by.endpoint)
-	h.Set(headers.ProcessingMachine, by.machine)
-	h.Set(headers.HostID, by.hostID)
-	h.Set(headers.HostDisplayName, by.instance)
+	by.write(&h)
 	h.Set(headers.Attempts, trace)
 	if f.Handler != "" {
 		h.Set(headers.HandlerType, f.Handler)

@@ -30,6 +30,8 @@ type undeliveredNote struct {
 	Tries int `json:"tries"`
 	// Since is the time of the first failed try.
 	Since string `json:"since"`
+	// converted: it was an audit copy, and goes to the error queue.
+	converted bool
 }
 
 // maxAuditRetryTime limits the time for which the delivery of an audit copy is tried. A
@@ -112,6 +114,26 @@ func (r *runner) reportStored(ctx context.Context, stored *Outgoing, note undeli
 		slog.String("since", note.Since), slog.Duration("retry_in", stored.Delay))
 }
 
+// storedNote returns the note of a message that the endpoint has stored. Any sender can write
+// one: it is ignored if the message does not say that it failed at the endpoint's queue, or of
+// an audit copy that the endpoint handled it, and the message is handled as any other.
+func (c *carrier) storedNote(in *Incoming) (undeliveredNote, bool) {
+	note, ok := readNote(in.Headers)
+	if !ok {
+		return note, false
+	}
+	key, own := headers.FailedQ, c.ep.address
+	if note.Audit {
+		key, own = headers.ProcessingEndpoint, c.ep.host.endpoint
+	}
+	if given := in.Headers.Get(key); given != own {
+		c.ep.log.endpoint.Warn("message has the note of a stored one, but does not name this endpoint as the one that stored it; it is handled as any other",
+			"message_id", in.ID, "header", key, "value", bounded.Name(given))
+		return undeliveredNote{}, false
+	}
+	return note, true
+}
+
 // storedWork returns the work for a message that was stored, whose destination may have to
 // be another one by now.
 func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work {
@@ -126,7 +148,8 @@ func (c *carrier) storedWork(w *worker, a *attempt, note undeliveredNote) *work 
 			slog.String("message_id", in.ID), slog.String("queue", note.Queue), slog.String("error_queue", standard))
 		note.Queue = standard
 	}
-	note.Audit = note.Audit && note.Queue == c.ep.auditAddress // failed messages are not given up
+	note.converted = note.Audit && note.Queue != c.ep.auditAddress
+	note.Audit = note.Audit && !note.converted // failed messages are not given up
 	wk := &work{attempt: a, worker: w, note: note, decision: decision{errorQueue: c.ep.rules.config.Failed.ErrorQueue}}
 	wk.walk.Facts = c.facts(wk)
 	return wk
@@ -140,12 +163,26 @@ func (n undeliveredNote) planned(errorQueue string) plan.Note {
 	}
 }
 
-// outgoing returns the stored message of an attempt for a queue, in one form (R24).
-func (n undeliveredNote) outgoing(a *attempt, queue string, form plan.Form) Outgoing {
-	in := a.delivery.Incoming()
+// storedMessage returns the stored message for a queue, in one form (R24). A failed one gets the
+// identity of this endpoint, because a sender may have written the note, and the time
+// of this delivery. Those that the application edited are left as they are.
+func (c *carrier) storedMessage(w *work, queue string, form plan.Form) Outgoing {
+	in := w.attempt.delivery.Incoming()
 	out := in.copyTo(queue, in.Headers, ReasonMoveToError)
-	if n.Audit {
+	switch {
+	case w.note.Audit:
 		out.Reason = ReasonAudit
+	case w.note.converted: // it describes no failure of this endpoint
+		out.Headers.deleteFunc(isFailureHeader)
+		c.ep.host.write(&out.Headers)
+		out.Headers.Set(headers.FailedQ, c.ep.address)
+	case c.ep.config.Recoverability.EditFailed == nil:
+		identity := c.ep.host.identity()
+		for _, p := range append(identity[:], header{headers.TimeOfFailure, headers.FormatTime(time.Now())}) {
+			if _, ok := out.Headers.Lookup(p.key); ok { // others did not fit
+				out.Headers.Set(p.key, p.value)
+			}
+		}
 	}
 	switch form {
 	case plan.Clean:

@@ -122,7 +122,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	queue := w.queueOf(s.Place)
 	id, send := w.id(), func() error {
 		if w.failure == nil {
-			out := w.note.outgoing(w.attempt, queue, s.Form)
+			out := c.storedMessage(w, queue, s.Form)
 			err := c.replace(w, s, []Outgoing{out})
 			if err == nil && s.Form == plan.Bare {
 				c.ep.log.moved.ErrorContext(w.attempt.decisionContext(), "stored message was moved without headers of its sender, which the transport refused",
@@ -196,7 +196,7 @@ func (c *carrier) headersOf(w *work, f *failure, form plan.Form) Headers {
 	case plan.Small:
 		return copyForErrorMinimal(f)
 	case plan.Sender:
-		return f.senderHeaders()
+		return copyForErrorSender(f)
 	case plan.Bare:
 		return copyForErrorBare(f)
 	}
@@ -246,7 +246,7 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 		note = w.note
 		note.Queue = w.queueOf(s.For)
 		note.Tries++
-		stored = note.storedCopy(w.note.outgoing(w.attempt, "", s.Form), c.ep.rules, c.ep.unreachable)
+		stored = note.storedCopy(c.storedMessage(w, "", s.Form), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
@@ -273,6 +273,9 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 			return classOf(err)
 		}
 	}
+	if s.Form == plan.Bare && f.namesAnotherQueue() { // the message would keep this header
+		return plan.BadHeader, fmt.Errorf("%w: headers of its failure are refused, and its own %s names %q", ErrInvalidHeader, headers.FailedQ, bounded.Name(f.headers.Get(headers.FailedQ)))
+	}
 	letter := DeadLetter{Reason: w.decision.reason.kind, Description: boundedText(f.description(), maxDeadLetterDescription)}
 	if s.Form != plan.Bare {
 		letter.Headers = c.headersOf(w, f, s.Form)
@@ -283,6 +286,13 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 	}
 	w.arrive(s, err)
 	return class(err, f.messageID, nil), err
+}
+
+// namesAnotherQueue reports whether the sender's headers say that the message failed at another
+// queue, to which an operator's tool would return it.
+func (f *failure) namesAnotherQueue() bool {
+	failedQ, ok := f.headers.Lookup(headers.FailedQ)
+	return ok && failedQ != f.ReceiveQueue
 }
 
 // maxDeadLetterDescription limits the description of a dead letter, which is the

@@ -42,7 +42,7 @@ func (p *processor) handle(w *worker, item fetchedDelivery) {
 			p.abandonAfterGoexit(a)
 		}
 	}()
-	if note, ok := readNote(in.Headers); ok {
+	if note, ok := p.carrier.storedNote(in); ok {
 		p.carrier.carry(p.carrier.storedWork(w, a, note))
 	} else if unfinished != nil {
 		p.carrier.resume(w, a, unfinished)

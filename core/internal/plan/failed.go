@@ -158,7 +158,7 @@ func (l *ladder) moveToError(d Decision, f Facts, p Progress) {
 	}
 	store := func(place Place, patient bool) {
 		if canStore {
-			l.copies(Step{Verb: Store, Place: OwnQueue, For: place, Atomic: f.Atomic, Patient: patient}, Full, Clean, Small, Sender, Bare)
+			l.copies(Step{Verb: Store, Place: OwnQueue, For: place, Atomic: f.Atomic, Patient: patient}, Full, Clean, Small, Bare)
 		}
 	}
 	switch target := target(d, p); target {
