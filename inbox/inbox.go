@@ -253,7 +253,7 @@ func (g *guard) handle(ctx context.Context, m *core.Message) error {
 }
 
 func (g *guard) begin(ctx context.Context, key Key) (Transaction, *Entry, error) {
-	tx, entry, err := g.config.Store.Begin(ctx, key, time.Now(), g.wait)
+	tx, entry, err := g.config.Store.Begin(ctx, key, g.wait)
 	if err != nil {
 		return nil, nil, fmt.Errorf("inbox: begin the transaction for message %s in %s: %w", key.ID, key.Scope, err)
 	}

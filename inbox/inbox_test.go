@@ -346,8 +346,8 @@ func (f *failing) look(do func()) {
 	do()
 }
 
-func (f *failing) Begin(ctx context.Context, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-	tx, entry, err := f.Store.Begin(ctx, k, at, wait)
+func (f *failing) Begin(ctx context.Context, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+	tx, entry, err := f.Store.Begin(ctx, k, wait)
 	if tx != nil {
 		tx = &failingTransaction{tx, f}
 	}
@@ -363,13 +363,13 @@ func (f *failing) MarkSent(ctx context.Context, keys []inbox.Key) error {
 	return f.Store.MarkSent(ctx, keys)
 }
 
-func (f *failing) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+func (f *failing) Remove(ctx context.Context, age time.Duration, limit int) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.removed++; f.remove != nil {
 		return 0, f.remove
 	}
-	return f.Store.Remove(ctx, before, limit)
+	return f.Store.Remove(ctx, age, limit)
 }
 
 type failingTransaction struct {

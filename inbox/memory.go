@@ -18,7 +18,7 @@ type Memory struct {
 }
 
 // Begin implements Store.
-func (s *Memory) Begin(ctx context.Context, key Key, at time.Time, wait time.Duration) (Transaction, *Entry, error) {
+func (s *Memory) Begin(ctx context.Context, key Key, wait time.Duration) (Transaction, *Entry, error) {
 	var limit <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -26,7 +26,7 @@ func (s *Memory) Begin(ctx context.Context, key Key, at time.Time, wait time.Dur
 		limit = timer.C
 	}
 	for {
-		tx, entry, ended := s.claim(key, at)
+		tx, entry, ended := s.claim(key)
 		if ended == nil {
 			if entry != nil {
 				return nil, entry, nil
@@ -45,7 +45,7 @@ func (s *Memory) Begin(ctx context.Context, key Key, at time.Time, wait time.Dur
 
 // claim returns a transaction, or the existing entry, or a channel that is closed when
 // the current claim ends.
-func (s *Memory) claim(key Key, at time.Time) (*MemoryTransaction, *Entry, <-chan struct{}) {
+func (s *Memory) claim(key Key) (*MemoryTransaction, *Entry, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if entry, ok := s.entries[key]; ok {
@@ -58,7 +58,7 @@ func (s *Memory) claim(key Key, at time.Time) (*MemoryTransaction, *Entry, <-cha
 		s.claims = map[Key]chan struct{}{}
 	}
 	s.claims[key] = make(chan struct{})
-	return &MemoryTransaction{store: s, key: key, at: at}, nil, nil
+	return &MemoryTransaction{store: s, key: key, at: time.Now()}, nil, nil
 }
 
 // MarkSent implements Store.
@@ -75,14 +75,15 @@ func (s *Memory) MarkSent(_ context.Context, keys []Key) error {
 }
 
 // Remove implements Store.
-func (s *Memory) Remove(_ context.Context, before time.Time, limit int) (removed int, err error) {
+func (s *Memory) Remove(_ context.Context, age time.Duration, limit int) (removed int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	newest := time.Now().Add(-age)
 	for key, entry := range s.entries {
 		if removed == limit {
 			break
 		}
-		if entry.HandledAt.Before(before) {
+		if !entry.HandledAt.After(newest) {
 			delete(s.entries, key)
 			removed++
 		}

@@ -18,8 +18,7 @@ type Key struct {
 
 // Entry is a store's record of a handled message.
 type Entry struct {
-	// HandledAt is the time of handling, by the clock of the process that handled the
-	// message.
+	// HandledAt is the time at which the handling began, by the clock of the store.
 	HandledAt time.Time
 	// Outgoing is the value given to Commit. It is nil if that was nil, or after
 	// MarkSent.
@@ -34,23 +33,24 @@ var ErrInProgress = errors.New("another copy of the message is being handled")
 // called from several goroutines and processes. Package inboxtest tests a store.
 type Store interface {
 	// Begin begins a transaction and claims key in it: when the transaction is committed,
-	// the entry of key, with the time at, becomes visible to others; if it is rolled
+	// the entry of key becomes visible to others; if it is rolled
 	// back, there is no entry. If the entry already exists, Begin returns it, without a
 	// transaction, and changes nothing.
 	//
 	// If another transaction has claimed the key, Begin waits until that one ends: for at
 	// most wait, after which the error matches ErrInProgress; a wait of 0 means no limit.
 	// The end of ctx also ends the wait.
-	Begin(ctx context.Context, key Key, at time.Time, wait time.Duration) (Transaction, *Entry, error)
+	Begin(ctx context.Context, key Key, wait time.Duration) (Transaction, *Entry, error)
 
 	// MarkSent clears Outgoing of the entries with these keys, whose messages have left.
 	// Keys without an entry are ignored.
 	MarkSent(ctx context.Context, keys []Key) error
 
-	// Remove removes entries whose HandledAt is before the given time, at most limit of
-	// them, and returns their number. It must not block Begin. While another process
-	// removes entries, it may remove none.
-	Remove(ctx context.Context, before time.Time, limit int) (removed int, err error)
+	// Remove removes entries whose HandledAt is at least age ago, at most limit of them,
+	// and returns their number. The clock is that of HandledAt, which all processes share: an
+	// entry that one of them takes for old protects the others from a duplicate. Remove must
+	// not block Begin. While another process removes entries, it may remove none.
+	Remove(ctx context.Context, age time.Duration, limit int) (removed int, err error)
 }
 
 // Transaction is a transaction in the database of the handlers. Either Commit or Rollback

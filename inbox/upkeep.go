@@ -136,15 +136,15 @@ func (u *upkeep) clean() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !u.closed {
-		u.running.Go(func() { u.removeAll(now.Add(-u.retention)) })
+		u.running.Go(u.removeAll)
 	}
 }
 
-// removeAll removes the entries older than a time, in batches.
-func (u *upkeep) removeAll(before time.Time) {
+// removeAll removes the entries whose retention has ended, in batches.
+func (u *upkeep) removeAll() {
 	for !u.isClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-		removed, err := u.store.Remove(ctx, before, removeBatch)
+		removed, err := u.store.Remove(ctx, u.retention, removeBatch)
 		cancel()
 		switch {
 		case err != nil:

@@ -92,7 +92,7 @@ func lostSendsAreRepeated(ctx context.Context, db Database) error {
 	if err != nil {
 		return err
 	}
-	tx, entry, err := store.Begin(ctx, key("billing", "m1"), time.Now(), time.Minute)
+	tx, entry, err := store.Begin(ctx, key("billing", "m1"), time.Minute)
 	switch {
 	case err != nil:
 		return err

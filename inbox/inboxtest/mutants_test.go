@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,18 +58,18 @@ func TestMemory(t *testing.T) {
 // mutant is a store with one mistake. Fields that are nil are without mistakes.
 type mutant struct {
 	inbox.Store
-	begin    func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error)
+	begin    func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error)
 	commit   func(ctx context.Context, s inbox.Store, k inbox.Key, tx inbox.Transaction, outgoing []byte) error
 	rollback func(ctx context.Context, tx inbox.Transaction) error
 	mark     func(ctx context.Context, s inbox.Store, keys []inbox.Key) error
-	remove   func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error)
+	remove   func(ctx context.Context, s inbox.Store, age time.Duration, limit int) (int, error)
 }
 
-func (m *mutant) Begin(ctx context.Context, k inbox.Key, at time.Time, wait time.Duration) (tx inbox.Transaction, entry *inbox.Entry, err error) {
+func (m *mutant) Begin(ctx context.Context, k inbox.Key, wait time.Duration) (tx inbox.Transaction, entry *inbox.Entry, err error) {
 	if m.begin != nil {
-		tx, entry, err = m.begin(ctx, m.Store, k, at, wait)
+		tx, entry, err = m.begin(ctx, m.Store, k, wait)
 	} else {
-		tx, entry, err = m.Store.Begin(ctx, k, at, wait)
+		tx, entry, err = m.Store.Begin(ctx, k, wait)
 	}
 	if tx != nil {
 		tx = &mutantTransaction{tx, m, k}
@@ -83,11 +84,11 @@ func (m *mutant) MarkSent(ctx context.Context, keys []inbox.Key) error {
 	return m.Store.MarkSent(ctx, keys)
 }
 
-func (m *mutant) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+func (m *mutant) Remove(ctx context.Context, age time.Duration, limit int) (int, error) {
 	if m.remove != nil {
-		return m.remove(ctx, m.Store, before, limit)
+		return m.remove(ctx, m.Store, age, limit)
 	}
-	return m.Store.Remove(ctx, before, limit)
+	return m.Store.Remove(ctx, age, limit)
 }
 
 type mutantTransaction struct {
@@ -111,9 +112,9 @@ func (t *mutantTransaction) Rollback(ctx context.Context) error {
 }
 
 // rewriting changes the messages that an entry has to send.
-func rewriting(change func([]byte) []byte) func(context.Context, inbox.Store, inbox.Key, time.Time, time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-	return func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-		tx, entry, err := s.Begin(ctx, k, at, wait)
+func rewriting(change func([]byte) []byte) func(context.Context, inbox.Store, inbox.Key, time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+	return func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+		tx, entry, err := s.Begin(ctx, k, wait)
 		if entry != nil {
 			entry.Outgoing = change(slices.Clone(entry.Outgoing))
 		}
@@ -130,8 +131,8 @@ func keyed(change func(inbox.Key) inbox.Key) *mutant {
 		return all
 	}
 	return &mutant{
-		begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-			return s.Begin(ctx, change(k), at, wait)
+		begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			return s.Begin(ctx, change(k), wait)
 		},
 		mark: func(ctx context.Context, s inbox.Store, keys []inbox.Key) error {
 			return s.MarkSent(ctx, changed(keys))
@@ -162,7 +163,7 @@ var mutants = map[string]struct {
 	}, "Endpoint_LostSendsAreRepeated"},
 	"forgets the entry with its bodies": {func() *mutant {
 		return &mutant{mark: func(ctx context.Context, s inbox.Store, keys []inbox.Key) error {
-			_, err := s.Remove(ctx, time.Now(), len(keys))
+			_, err := s.Remove(ctx, 0, len(keys))
 			return err
 		}}
 	}, "MarkSent_DropsOutgoingAlone"},
@@ -188,8 +189,8 @@ var mutants = map[string]struct {
 		return keyed(func(k inbox.Key) inbox.Key { return inbox.Key{Scope: k.Scope, ID: k.ID[:min(len(k.ID), 253)]} })
 	}, "Begin_TellsKeysApart"},
 	"notes before the commit": {func() *mutant {
-		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-			tx, entry, err := s.Begin(ctx, k, at, wait)
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, wait)
 			if tx == nil {
 				return nil, entry, err
 			}
@@ -197,7 +198,7 @@ var mutants = map[string]struct {
 				return nil, nil, err
 			}
 			k.ID += "\x00work" // so that the handler has a transaction
-			return s.Begin(ctx, k, at, wait)
+			return s.Begin(ctx, k, wait)
 		}}
 	}, "Rollback_UndoesClaimAndEffect"},
 	"notes work that was rolled back": {func() *mutant {
@@ -209,29 +210,29 @@ var mutants = map[string]struct {
 		}}
 	}, "Commit_EndedContext"},
 	"does not wait": {func() *mutant {
-		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-			return s.Begin(ctx, k, at, time.Nanosecond)
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			return s.Begin(ctx, k, time.Nanosecond)
 		}}
 	}, "Begin_WaitsForTheOtherCopy"},
 	"takes the copy in progress for one that was handled": {func() *mutant {
-		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-			tx, entry, err := s.Begin(ctx, k, at, time.Nanosecond)
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, time.Nanosecond)
 			if errors.Is(err, inbox.ErrInProgress) {
-				return nil, &inbox.Entry{HandledAt: at}, nil
+				return nil, &inbox.Entry{HandledAt: time.Now()}, nil
 			}
 			return tx, entry, err
 		}}
 	}, "Begin_WaitIsBounded"},
 	"waits without limit": {func() *mutant {
-		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, _ time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, _ time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 			brief, cancel := context.WithTimeout(ctx, time.Second) // or the test would take minutes
 			defer cancel()
-			return s.Begin(brief, k, at, 0)
+			return s.Begin(brief, k, 0)
 		}}
 	}, "Begin_WaitIsBounded"},
 	"fails a copy at the same time": {func() *mutant {
-		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-			tx, entry, err := s.Begin(ctx, k, at, time.Nanosecond)
+		return &mutant{begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+			tx, entry, err := s.Begin(ctx, k, time.Nanosecond)
 			if errors.Is(err, inbox.ErrInProgress) {
 				err = errors.New("duplicate key value violates unique constraint")
 			}
@@ -239,35 +240,31 @@ var mutants = map[string]struct {
 		}}
 	}, "Endpoint_CopiesAtOnce"},
 	"expiry by the last sight": {func() *mutant {
-		seen := map[inbox.Key]time.Time{}
-		var mu sync.Mutex
+		var seen atomic.Bool // a duplicate, a moment ago
 		return &mutant{
-			begin: func(ctx context.Context, s inbox.Store, k inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
-				mu.Lock()
-				seen[k] = at
-				mu.Unlock()
-				return s.Begin(ctx, k, at, wait)
-			},
-			remove: func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, at := range seen {
-					if !at.Before(before) {
-						return 0, nil
-					}
+			begin: func(ctx context.Context, s inbox.Store, k inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+				tx, entry, err := s.Begin(ctx, k, wait)
+				if entry != nil {
+					seen.Store(true)
 				}
-				return s.Remove(ctx, before, limit)
+				return tx, entry, err
+			},
+			remove: func(ctx context.Context, s inbox.Store, age time.Duration, limit int) (int, error) {
+				if age > 0 && seen.Load() {
+					return 0, nil
+				}
+				return s.Remove(ctx, age, limit)
 			},
 		}
 	}, "Remove_ByTheTimeOfWriting"},
-	"removes entries as old as the limit": {func() *mutant {
-		return &mutant{remove: func(ctx context.Context, s inbox.Store, before time.Time, limit int) (int, error) {
-			return s.Remove(ctx, before.Add(time.Nanosecond), limit)
+	"removes new entries": {func() *mutant {
+		return &mutant{remove: func(ctx context.Context, s inbox.Store, _ time.Duration, limit int) (int, error) {
+			return s.Remove(ctx, 0, limit)
 		}}
 	}, "Remove_ByTheTimeOfWriting"},
 	"removes without a limit": {func() *mutant {
-		return &mutant{remove: func(ctx context.Context, s inbox.Store, before time.Time, _ int) (int, error) {
-			return s.Remove(ctx, before, 1<<30)
+		return &mutant{remove: func(ctx context.Context, s inbox.Store, age time.Duration, _ int) (int, error) {
+			return s.Remove(ctx, age, 1<<30)
 		}}
 	}, "Remove_ByTheTimeOfWriting"},
 }

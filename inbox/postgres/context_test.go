@@ -78,7 +78,7 @@ func TestStore_ContextEndsEachCall(t *testing.T) {
 			opened(t, d)
 			store, network := d.through(t)
 			begins := func(ctx context.Context) error {
-				tx, _, err := store.Begin(ctx, m1, time.Now(), time.Hour)
+				tx, _, err := store.Begin(ctx, m1, time.Hour)
 				if tx != nil {
 					err = errors.Join(errors.New("it has begun"), tx.Rollback(context.WithoutCancel(ctx)))
 					t.Error(err)

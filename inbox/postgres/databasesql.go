@@ -71,13 +71,13 @@ func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
 }
 
 // Begin implements inbox.Store.
-func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 	for {
 		t, err := s.begin(ctx, key)
 		if err != nil {
 			return nil, nil, err
 		}
-		claimed, err := s.claim(ctx, t.tx, key, at, wait)
+		claimed, err := s.claim(ctx, t.tx, key, wait)
 		switch {
 		case err == nil && claimed:
 			return t, nil, nil
@@ -117,13 +117,13 @@ func (s *SQLStore) begin(ctx context.Context, key inbox.Key) (*sqlTransaction, e
 	return &sqlTransaction{store: s, key: key, conn: conn, tx: tx, end: end}, nil
 }
 
-func (s *SQLStore) claim(ctx context.Context, tx *sql.Tx, key inbox.Key, at time.Time, wait time.Duration) (bool, error) {
+func (s *SQLStore) claim(ctx context.Context, tx *sql.Tx, key inbox.Key, wait time.Duration) (bool, error) {
 	if wait <= 0 {
-		result, err := tx.ExecContext(ctx, s.table.claim, key.Scope, key.ID, at)
+		result, err := tx.ExecContext(ctx, s.table.claim, key.Scope, key.ID)
 		return affectsOne(result, err)
 	}
 	var restored string
-	err := tx.QueryRowContext(ctx, s.table.claimFor, key.Scope, key.ID, at, milliseconds(wait)).Scan(&restored)
+	err := tx.QueryRowContext(ctx, s.table.claimFor, key.Scope, key.ID, milliseconds(wait)).Scan(&restored)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -167,10 +167,11 @@ func array(texts []string) string {
 	return "{" + strings.Join(elements, ",") + "}"
 }
 
-// Remove implements inbox.Store. It skips rows that another process is removing.
-func (s *SQLStore) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+// Remove implements inbox.Store, by the clock of the server. It skips rows that another process
+// is removing.
+func (s *SQLStore) Remove(ctx context.Context, age time.Duration, limit int) (int, error) {
 	return removed(ctx, func() (int64, error) {
-		result, err := s.db.ExecContext(ctx, s.table.remove, before, limit)
+		result, err := s.db.ExecContext(ctx, s.table.remove, age.Microseconds(), limit)
 		if err != nil {
 			return 0, err
 		}

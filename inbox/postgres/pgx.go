@@ -65,13 +65,13 @@ func (s *Store) columns(ctx context.Context) ([]string, error) {
 }
 
 // Begin implements inbox.Store.
-func (s *Store) Begin(ctx context.Context, key inbox.Key, at time.Time, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
+func (s *Store) Begin(ctx context.Context, key inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 	for {
 		conn, err := s.pool.Acquire(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		claimed, err := s.claim(ctx, conn, key, at, wait)
+		claimed, err := s.claim(ctx, conn, key, wait)
 		switch {
 		case err == nil && claimed:
 			return &transaction{store: s, key: key, tx: newHandlerTx(conn)}, nil, nil
@@ -92,13 +92,13 @@ func (s *Store) Begin(ctx context.Context, key inbox.Key, at time.Time, wait tim
 }
 
 // claim begins a transaction and claims the key, in one round trip.
-func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, key inbox.Key, at time.Time, wait time.Duration) (claimed bool, err error) {
+func (s *Store) claim(ctx context.Context, conn *pgxpool.Conn, key inbox.Key, wait time.Duration) (claimed bool, err error) {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	if wait > 0 {
-		b.Queue(s.table.claimFor, key.Scope, key.ID, at, milliseconds(wait))
+		b.Queue(s.table.claimFor, key.Scope, key.ID, milliseconds(wait))
 	} else {
-		b.Queue(s.table.claim, key.Scope, key.ID, at)
+		b.Queue(s.table.claim, key.Scope, key.ID)
 	}
 	results := conn.SendBatch(ctx, b)
 	_, err = results.Exec()
@@ -187,10 +187,11 @@ func (s *Store) MarkSent(ctx context.Context, keys []inbox.Key) error {
 	return err
 }
 
-// Remove implements inbox.Store. It skips rows that another process is removing.
-func (s *Store) Remove(ctx context.Context, before time.Time, limit int) (int, error) {
+// Remove implements inbox.Store, by the clock of the server. It skips rows that another process
+// is removing.
+func (s *Store) Remove(ctx context.Context, age time.Duration, limit int) (int, error) {
 	return removed(ctx, func() (int64, error) {
-		tag, err := s.pool.Exec(ctx, s.table.remove, before, limit)
+		tag, err := s.pool.Exec(ctx, s.table.remove, age.Microseconds(), limit)
 		return tag.RowsAffected(), err
 	})
 }

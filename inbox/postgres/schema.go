@@ -51,22 +51,28 @@ func newTable(c Config) (*table, error) {
 	t.quoted = quoted(t.schema) + "." + quoted(t.name)
 	t.index = quoted(t.name + indexSuffix)
 
-	insert := "insert into " + t.quoted + " (scope, message_id, handled_at) select $1, $2, $3"
+	insert := "insert into " + t.quoted + " (scope, message_id, handled_at) select $1, $2, pg_catalog.now()"
 	t.claim = insert + " on conflict do nothing"
 	// lock_timeout applies to this statement alone: the previous value is kept in a
 	// setting of the transaction, and restored if the statement inserts a row. If it
 	// inserts none, the transaction ends.
-	t.claimFor = insert + ` where case when set_config('reprise.lock_timeout', current_setting('lock_timeout'), true) is null then false
-	else set_config('lock_timeout', $4, true) is not null end
-on conflict do nothing returning set_config('lock_timeout', current_setting('reprise.lock_timeout'), true)`
-	t.entry = "select handled_at, outgoing from " + t.quoted + " where scope = $1 and message_id = $2"
-	t.note = "update " + t.quoted + " set outgoing = $3 where scope = $1 and message_id = $2"
+	t.claimFor = insert + ` where case when pg_catalog.set_config('reprise.lock_timeout', pg_catalog.current_setting('lock_timeout'), true) is null then false
+	else pg_catalog.set_config('lock_timeout', $3, true) is not null end
+on conflict do nothing returning pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('reprise.lock_timeout'), true)`
+	const ofKey = " where scope operator(pg_catalog.=) $1 and message_id operator(pg_catalog.=) $2"
+	t.entry = "select handled_at, outgoing from " + t.quoted + ofKey
+	t.note = "update " + t.quoted + " set outgoing = $3" + ofKey
 	t.mark = "update " + t.quoted + ` set outgoing = null where outgoing is not null
-and (scope, message_id) in (select * from unnest($1::text[], $2::text[]))`
-	t.remove = "delete from " + t.quoted + ` where ctid = any(array(
-	select ctid from ` + t.quoted + ` where handled_at < $1 order by handled_at limit $2 for update skip locked))`
-	t.describe = `select attname::text || ' ' || format_type(atttypid, atttypmod) from pg_attribute
-where attrelid = to_regclass($1) and attnum > 0 and not attisdropped`
+and (scope, message_id) operator(pg_catalog.=) any(select * from unnest($1::pg_catalog.text[], $2::pg_catalog.text[]))`
+	// The time is one of the server, as that of each entry: clocks of processes differ.
+	t.remove = "delete from " + t.quoted + ` where ctid operator(pg_catalog.=) any(array(
+	select ctid from ` + t.quoted + ` where handled_at operator(pg_catalog.<=) (pg_catalog.now() operator(pg_catalog.-) ($1::bigint operator(pg_catalog.*) interval '1 microsecond'))
+	order by handled_at limit $2 for update skip locked))`
+	t.describe = `select pg_catalog.concat(a.attname, ' ', case when n.nspname operator(pg_catalog.=) 'pg_catalog'
+	then pg_catalog.replace(pg_catalog.format_type(a.atttypid, a.atttypmod), 'pg_catalog.', '') else pg_catalog.format('%I.%I', n.nspname, t.typname) end)
+from pg_catalog.pg_attribute as a inner join pg_catalog.pg_type as t on t.oid operator(pg_catalog.=) a.atttypid
+	inner join pg_catalog.pg_namespace as n on n.oid operator(pg_catalog.=) t.typnamespace
+where a.attrelid operator(pg_catalog.=) pg_catalog.to_regclass($1) and a.attnum operator(pg_catalog.>) 0 and not a.attisdropped`
 	return t, nil
 }
 
@@ -92,10 +98,10 @@ func DDL(c Config) ([]string, error) {
 func (t *table) ddl() []string {
 	return []string{
 		"create table if not exists " + t.quoted + ` (
-	scope text collate "C" not null,
-	message_id text collate "C" not null,
-	handled_at timestamptz not null,
-	outgoing bytea,
+	scope pg_catalog.text collate pg_catalog."C" not null,
+	message_id pg_catalog.text collate pg_catalog."C" not null,
+	handled_at timestamp with time zone not null,
+	outgoing pg_catalog.bytea,
 	primary key (scope, message_id)
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05)`,
 		"create index if not exists " + t.index + " on " + t.quoted + " (handled_at)",
@@ -104,8 +110,14 @@ func (t *table) ddl() []string {
 }
 
 // lockSchema prevents processes from creating the table at the same time, which would
-// fail.
-const lockSchema = "select pg_advisory_xact_lock(hashtextextended('reprise inbox schema', 0))"
+// fail. Any session may hold the lock, with any rights, so it is waited for only for 3 s,
+// which is much longer than it takes to create a table. The server evaluates columns in their
+// order.
+const lockSchema = "select pg_catalog.set_config('lock_timeout', '3000', true), pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('reprise inbox schema', 0))"
+
+// attemptsToCreate is how often a process tries to create the table without the lock: another
+// one that does so at the same time lets it fail, and has then created the table.
+const attemptsToCreate = 4
 
 // execute runs statements in one transaction.
 type execute func(ctx context.Context, statements ...string) error
@@ -117,7 +129,13 @@ type query func(ctx context.Context) ([]string, error)
 func (t *table) provision(ctx context.Context, do execute, describe query) error {
 	err := t.check(ctx, describe)
 	if errors.Is(err, errNoTable) {
-		if err := do(ctx, append([]string{lockSchema}, t.ddl()...)...); err != nil {
+		err = do(ctx, append([]string{lockSchema}, t.ddl()...)...)
+		if codeOf(err) == lockNotAvailable {
+			for attempt := 1; err != nil && ctx.Err() == nil && attempt <= attemptsToCreate; attempt++ {
+				err = do(ctx, t.ddl()...)
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("inbox/postgres: create the table %s (DDL returns the statements for somebody with the right to): %w", t.quoted, err)
 		}
 		err = t.check(ctx, describe)

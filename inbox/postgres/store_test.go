@@ -157,7 +157,7 @@ var m1 = inbox.Key{Scope: "billing", ID: "m1"}
 // begin begins the transaction of a message.
 func begin(t *testing.T, store inbox.Store, key inbox.Key) inbox.Transaction {
 	t.Helper()
-	tx, _, err := store.Begin(t.Context(), key, time.Now(), time.Minute)
+	tx, _, err := store.Begin(t.Context(), key, time.Minute)
 	if err != nil || tx == nil {
 		t.Fatalf("%v, %v", tx, err)
 	}
@@ -300,14 +300,14 @@ func TestStore_ReleasesConnections(t *testing.T) {
 	}
 	for i := range 20 {
 		key := inbox.Key{Scope: "billing", ID: fmt.Sprint(i % 4)}
-		tx, entry, err := store.Begin(t.Context(), key, time.Now(), time.Minute)
+		tx, entry, err := store.Begin(t.Context(), key, time.Minute)
 		switch {
 		case err != nil:
 			t.Fatal(err)
 		case entry != nil:
 			continue
 		case i%3 == 0:
-			if _, _, err := store.Begin(t.Context(), key, time.Now(), time.Millisecond); !errors.Is(err, inbox.ErrInProgress) {
+			if _, _, err := store.Begin(t.Context(), key, time.Millisecond); !errors.Is(err, inbox.ErrInProgress) {
 				t.Error(err)
 			}
 			err = tx.Rollback(t.Context())
@@ -341,7 +341,7 @@ func TestProvision(t *testing.T) {
 		if err := store.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "create it with Provision or DDL") {
 			t.Errorf("Check without a table: %v", err)
 		}
-		if _, _, err := store.Begin(t.Context(), m1, time.Now(), 0); err == nil || !strings.Contains(err.Error(), "create it with Provision or DDL") {
+		if _, _, err := store.Begin(t.Context(), m1, 0); err == nil || !strings.Contains(err.Error(), "create it with Provision or DDL") {
 			t.Errorf("Begin without a table: %v", err)
 		}
 		var wg sync.WaitGroup
