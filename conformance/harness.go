@@ -117,6 +117,17 @@ type Harness struct {
 	// into a log (C21). nil: the configuration cannot be wrong.
 	OpenWrong func(t testing.TB) []error
 
+	// OpenMisplaced opens transports with a text in the wrong field: once for each field that
+	// names a server, such as a URL, a host name or an endpoint, it sets that field to text, which
+	// contains the first of Secrets, and the others to valid values. It returns these
+	// configurations, and the errors of opening and of the first call (Check); nil errors are
+	// ignored. The suite's texts are a connection string, which may have the key where the name
+	// of a queue belongs, a list of options, and URLs with a secret as the password, in the query,
+	// as in ?sig=, and at the end. To paste one into the wrong field is a mistake that is easily
+	// made, and an error that quotes the value puts the secret into a log (C21). nil: no field
+	// names a server.
+	OpenMisplaced func(t testing.TB, text string) (configs []any, errs []error)
+
 	// EngineRules also runs the cases of the rules that only the engine can break, such as
 	// R7: docs/adapter-rules.md lists them. An adapter need not set it. This repository
 	// runs them in memory, on transports with the capabilities of each of its adapters.
@@ -229,6 +240,7 @@ func (h Harness) forSuite() suite.Harness {
 		MaxInFlight:    h.MaxInFlight,
 		Secrets:        h.Secrets,
 		OpenWrong:      h.OpenWrong,
+		OpenMisplaced:  h.OpenMisplaced,
 		EngineRules:    h.EngineRules,
 		Rules:          h.Rules,
 		SameAs:         h.SameAs,

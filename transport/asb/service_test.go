@@ -225,7 +225,33 @@ func (s *service) harness(name string) conformance.Harness {
 			defer func() { _ = transport.Close(t.Context()) }()
 			return []error{err, transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}})}
 		},
+		OpenMisplaced: func(t testing.TB, text string) (configs []any, errs []error) {
+			for _, change := range []func(cfg *asb.Config){
+				func(cfg *asb.Config) { cfg.Namespace, cfg.ConnectionString = text, "" },
+				func(cfg *asb.Config) { cfg.ConnectionString = text },
+				func(cfg *asb.Config) { cfg.AdminEndpoint = text },
+				func(cfg *asb.Config) { cfg.Client.CustomEndpoint = text },
+			} {
+				cfg := asb.Config{ConnectionString: s.at.ConnectionString}
+				change(&cfg)
+				configs = append(configs, cfg, &cfg)
+				errs = append(errs, checked(t, cfg))
+			}
+			return configs, errs
+		},
 	}
+}
+
+// checked opens a transport and checks it, and returns the first error.
+func checked(t testing.TB, cfg asb.Config) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no server listens, or it is the wrong one
+	defer cancel()
+	transport, err := asb.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = transport.Close(t.Context()) }()
+	return transport.Check(ctx, core.Topology{InputQueue: "q", Queues: []string{"q"}})
 }
 
 // unique returns another name at each call.

@@ -364,6 +364,7 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 		Timeout:        patience,
 		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine
 		OpenWrong:      opensWrong(cfg),
+		OpenMisplaced:  opensMisplaced(cfg),
 		Secrets:        []string{testserver.Password},
 		Corrupt: func(t testing.TB, queue string) []byte {
 			id := fmt.Sprintf("%d@%s", corrupted.Add(1), queue) // as a copy that a transport sent

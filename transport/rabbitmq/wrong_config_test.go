@@ -2,6 +2,8 @@ package rabbitmq_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
 	"testing"
 	"time"
@@ -51,4 +53,25 @@ func opensWrong(cfg rabbitmq.Config) func(t testing.TB) []error {
 func password(u *url.URL) string {
 	text, _ := u.User.Password()
 	return text
+}
+
+// opensMisplaced opens transports with a text in the fields that name a server, for the
+// conformance suite.
+func opensMisplaced(cfg rabbitmq.Config) func(t testing.TB, text string) ([]any, []error) {
+	return func(t testing.TB, text string) (configs []any, errs []error) {
+		inURLs, inManagement := cfg, cfg
+		inURLs.URLs = []string{text}
+		inManagement.ManagementURL = text
+		for _, wrong := range []rabbitmq.Config{inURLs, inManagement} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			transport, err := rabbitmq.New(wrong)
+			if err == nil {
+				err = errors.Join(errors.New(fmt.Sprint(transport.Warnings(), transport.Describe())), transport.Check(ctx, core.Topology{InputQueue: "any", Queues: []string{"any"}}))
+				_ = transport.Close(ctx)
+			}
+			cancel()
+			configs, errs = append(configs, wrong, &wrong), append(errs, err)
+		}
+		return configs, errs
+	}
 }

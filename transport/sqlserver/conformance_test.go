@@ -346,6 +346,7 @@ func (b *broker) harness(t *testing.T, name string, cfg sqlserver.Config) confor
 		OpenLimited:    opensLimited(cfg),
 		Broker:         b,
 		OpenWrong:      opensWrong(b.wrong(cfg)),
+		OpenMisplaced:  opensMisplaced,
 		Secrets:        []string{postgres.Password},
 		Timeout:        patience,
 		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine

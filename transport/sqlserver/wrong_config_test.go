@@ -2,7 +2,10 @@ package sqlserver_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,4 +54,21 @@ func opensWrong(cfg sqlserver.Config) func(t testing.TB) []error {
 func password(u *url.URL) string {
 	text, _ := u.User.Password()
 	return text
+}
+
+// opensMisplaced opens a transport with a text as its URL, the only field that names a server, for
+// the conformance suite.
+func opensMisplaced(t testing.TB, text string) (configs []any, errs []error) {
+	for _, url := range []string{text, strings.Replace(text, "amqp://", "postgres://", 1), strings.Replace(text, "https://", "postgres://", 1)} {
+		cfg := sqlserver.Config{URL: url}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		transport, err := sqlserver.New(cfg)
+		if err == nil {
+			err = errors.Join(errors.New(fmt.Sprint(transport.Warnings(), transport.Describe())), transport.Check(ctx, core.Topology{InputQueue: "any", Queues: []string{"any"}}))
+			_ = transport.Close(ctx)
+		}
+		cancel()
+		configs, errs = append(configs, cfg, &cfg), append(errs, err)
+	}
+	return configs, errs
 }

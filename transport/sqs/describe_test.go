@@ -21,9 +21,8 @@ func TestDescribe_EndpointOfTheRegion(t *testing.T) {
 	}{
 		{"eu-west-1", "", core.TransportInfo{System: "aws_sqs", ServerAddress: "sqs.eu-west-1.amazonaws.com", ServerPort: 443}},
 		{"cn-north-1", "", core.TransportInfo{System: "aws_sqs", ServerAddress: "sqs.cn-north-1.amazonaws.com.cn", ServerPort: 443}},
-		{"eu-west-1", "http://user:hunter2@localhost:9324/x?y=z", core.TransportInfo{System: "aws_sqs", ServerAddress: "localhost", ServerPort: 9324}},
+		{"eu-west-1", "http://localhost:9324/x", core.TransportInfo{System: "aws_sqs", ServerAddress: "localhost", ServerPort: 9324}},
 		{"eu-west-1", "http://localhost", core.TransportInfo{System: "aws_sqs", ServerAddress: "localhost", ServerPort: 80}},
-		{"eu-west-1", "://", core.TransportInfo{System: "aws_sqs"}},
 	} {
 		config := aws.Config{Region: c.region}
 		if c.base != "" {
@@ -40,12 +39,39 @@ func TestDescribe_EndpointOfTheRegion(t *testing.T) {
 	}
 }
 
+// An error of the SDK shows the endpoint of a request, and an unknown region.
+func TestNew_RefusesEndpointsAndRegionsWithOtherParts(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter2"
+	for region, bases := range map[string][]string{
+		"eu-west-1": {
+			"://", "localhost:4566", "ftp://localhost", "http://", "http://user:" + secret + "@localhost", "https://localhost/?sig=" + secret,
+			"https://localhost#" + secret, "https://localhost/;key=" + secret, "https://localhost;key=" + secret, "Endpoint=sb://" + secret, secret,
+		},
+		"key=" + secret: {""},
+	} {
+		for _, base := range bases {
+			config := aws.Config{Region: region}
+			if base != "" {
+				config.BaseEndpoint = &base
+			}
+			cfg := sqs.Config{AWS: &config}
+			_, err := sqs.New(cfg)
+			if err == nil || strings.Contains(err.Error(), secret) {
+				t.Errorf("region %s, endpoint %s: %v", region, base, err)
+			}
+			if text := cfg.String(); strings.Contains(text, secret) {
+				t.Errorf("region %s, endpoint %s: the configuration is shown as %s", region, base, text)
+			}
+		}
+	}
+}
+
 func TestWarnings_PlainEndpoint(t *testing.T) {
 	for base, want := range map[string]string{
-		"": "", "https://queues.example.com": "", "http://localhost:4566": "", "http://127.0.0.1": "", "http://[::1]:4566": "", "://": "",
-		"http://queues.example.com:4566":              `"queues.example.com:4566"`,
-		"http://user:hunter2@queues.example.com/?a=b": `"queues.example.com"`,
-		"HTTP://10.0.0.7:9324":                        `"10.0.0.7:9324"`,
+		"": "", "https://queues.example.com": "", "http://localhost:4566": "", "http://127.0.0.1": "", "http://[::1]:4566": "",
+		"http://queues.example.com:4566": `"queues.example.com:4566"`,
+		"HTTP://10.0.0.7:9324":           `"10.0.0.7:9324"`,
 	} {
 		config := aws.Config{Region: "eu-west-1"}
 		if base != "" {

@@ -5,6 +5,7 @@ package sqs_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -162,6 +163,25 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 			}
 			defer func() { _ = transport.Close(t.Context()) }()
 			return append(errs, transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}))
+		},
+		OpenMisplaced: func(t testing.TB, text string) (configs []any, errs []error) {
+			for _, change := range []func(shared *aws.Config){
+				func(shared *aws.Config) { shared.BaseEndpoint = &text },
+				func(shared *aws.Config) { shared.Region = text },
+			} {
+				shared := s.shared.Copy()
+				shared.RetryMaxAttempts = 1
+				change(&shared)
+				cfg := forTests(sqs.Config{}, &shared, "")
+				configs = append(configs, cfg, &cfg)
+				transport, err := sqs.New(cfg)
+				if err == nil {
+					err = errors.Join(errors.New(fmt.Sprint(transport.Warnings(), transport.Describe())), transport.Check(t.Context(), core.Topology{InputQueue: "q", Queues: []string{"q"}}))
+					_ = transport.Close(t.Context())
+				}
+				errs = append(errs, err)
+			}
+			return configs, errs
 		},
 	}
 }

@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -83,8 +84,11 @@ func New(cfg Config) (*Transport, error) {
 			return nil, fmt.Errorf("sqs: open: reading the SDK's configuration: %w", err)
 		}
 	}
-	if shared.Region == "" {
+	switch {
+	case shared.Region == "":
 		return nil, fmt.Errorf("sqs: open: there is no region; set Config.AWS, or AWS_REGION in the environment, or region in the SDK's configuration file")
+	case !isRegion(shared.Region):
+		return nil, fmt.Errorf("sqs: open: the region must be a name such as eu-west-1; correct it in Config.AWS, in AWS_REGION or in the SDK's configuration file")
 	}
 	cfg.AWS = &shared
 	t := &Transport{
@@ -116,7 +120,9 @@ func New(cfg Config) (*Transport, error) {
 	t.poll = sqs.NewFromConfig(poll)
 	shared.APIOptions = append(shared.APIOptions, sdkclient.AttemptTimeout(requestTimeout))
 	t.sqs, t.sns, t.sts = sqs.NewFromConfig(shared), sns.NewFromConfig(shared), sts.NewFromConfig(shared)
-	t.warnOfPlainEndpoints()
+	if err := t.checkEndpoints(); err != nil {
+		return nil, fmt.Errorf("sqs: open: %w", err)
+	}
 	return t, nil
 }
 
@@ -148,19 +154,28 @@ func (t *Transport) Describe() core.TransportInfo {
 	return info
 }
 
-// warnOfPlainEndpoints adds a warning for each endpoint on another machine that is not
-// encrypted. The configuration files and the environment can have one for each service.
-func (t *Transport) warnOfPlainEndpoints() {
+// checkEndpoints returns an error if an endpoint is no URL that the SDK may show, and adds a
+// warning for each on another machine that is not encrypted. The configuration files and the
+// environment can have one for each service.
+func (t *Transport) checkEndpoints() error {
 	warned := map[string]bool{}
 	for _, base := range []*string{t.sqs.Options().BaseEndpoint, t.sns.Options().BaseEndpoint, t.sts.Options().BaseEndpoint} {
-		u, err := url.Parse(aws.ToString(base))
-		if err != nil || u.Scheme != "http" || transport.IsLocalHost(u.Hostname()) || warned[u.Host] {
+		if base == nil {
+			continue
+		}
+		u := endpointURL(*base)
+		if u == nil {
+			return errors.New("the endpoint must be a URL such as https://vpce.example.com, with a path or without, but without user, query and fragment, which would be in errors; " +
+				"correct BaseEndpoint in Config.AWS, AWS_ENDPOINT_URL, or endpoint_url in the SDK's configuration file")
+		}
+		if u.Scheme != "http" || transport.IsLocalHost(u.Hostname()) || warned[u.Host] {
 			continue
 		}
 		warned[u.Host] = true
 		t.warnings.Add(fmt.Sprintf("requests to Amazon's services at %q are not encrypted: another machine in the network can read and change messages. "+
 			"Begin the endpoint with https:// in Config.AWS, in AWS_ENDPOINT_URL or in the SDK's configuration file", u.Host))
 	}
+	return nil
 }
 
 // Warnings implements core.Describer.

@@ -2,7 +2,9 @@ package suite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"runtime"
 	"strings"
@@ -139,7 +141,50 @@ var secretCases = []testCase{
 			t.tellsNoSecret("an Open with a wrong configuration", err)
 		}
 	}},
+	{rule: "C21", title: "a secret in the wrong field of a configuration is not shown", modes: inHighest, needs: []need{secrets, misplacement}, run: func(t *caseT) {
+		for shape, text := range misplacedSecrets(t.suite.h.Secrets[0]) {
+			configs, failures := t.suite.h.OpenMisplaced(t, text)
+			if len(configs) == 0 {
+				t.stop("Harness.OpenMisplaced returns the configurations that it has opened", "it returned none")
+			}
+			for _, config := range configs {
+				t.printsNoSecret("a configuration with "+shape, config, true)
+				t.logsNoSecret("a configuration with "+shape, config)
+			}
+			for _, err := range failures {
+				t.tellsNoSecret("an Open with "+shape, err)
+			}
+		}
+	}},
 	{rule: "C21", title: "errors, notifications and log lines in an outage have no secret", modes: inHighest, exclusive: true, needs: []need{secrets, outages}, run: secretsInOutage},
+}
+
+// misplacedSecrets returns texts with a secret that belong in one field of a configuration, and
+// get into another one, by their descriptions. No server listens at their address.
+func misplacedSecrets(secret string) map[string]string {
+	const connection = "Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=any;SharedAccessKey="
+	return map[string]string{
+		"a connection string":                     connection + secret,
+		"a connection string of one queue":        connection + secret + ";EntityPath=any",
+		"a connection string with a key as queue": connection + "any;EntityPath=" + secret,
+		"a list of options":                       "host=127.0.0.1 port=1 user=any password=" + secret,
+		"a password in a URL":                     "amqp://any:" + secret + "@127.0.0.1:1/any",
+		"a password before an address":            "any:" + secret + "@127.0.0.1:1",
+		"a signature in a URL":                    "https://127.0.0.1:1/any?sv=2024&sig=" + secret,
+		"a signature in an endpoint without path": "http://127.0.0.1:1?sig=" + secret,
+		"a key at the end of a URL":               "https://127.0.0.1:1/;SharedAccessKey=" + secret,
+	}
+}
+
+// logsNoSecret checks the forms of a value in encoding/json and log/slog.
+func (t *caseT) logsNoSecret(subject string, value any) {
+	text, err := json.Marshal(map[string]any{"key": value})
+	t.tellsNoSecret("encoding/json of "+subject, err)
+	t.showsNoSecret("encoding/json of "+subject, string(text))
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("text", "key", value)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("text", "key", value)
+	t.showsNoSecret("log/slog of "+subject, log.String())
 }
 
 // logRecorder is a testing.TB for Harness.Open that only records failures: Open is
@@ -266,7 +311,8 @@ func (t *caseT) showsNoSecret(where, text string) {
 		if secret == "" {
 			t.stop("no element of Harness.Secrets is empty", "number %d is empty", i)
 		}
-		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+		inJSON, _ := json.Marshal(secret) // a text has no error
+		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret), strings.Trim(string(inJSON), `"`)} {
 			if strings.Contains(text, form) {
 				// Reports end up in logs, so the secret itself is not shown.
 				t.fail("no password, key or token is in "+where, "number %d of Harness.Secrets is: %s", i, strings.ReplaceAll(text, form, "<secret>"))

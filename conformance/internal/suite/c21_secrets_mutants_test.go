@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -126,6 +127,30 @@ var secretMutants = []mutant{
 			return []error{fmt.Errorf("open: %w", err)}
 		}
 	}},
+	{rule: "C21", name: "quotes a value that a field cannot have", harness: func(h *Harness) {
+		h.OpenMisplaced = func(_ testing.TB, text string) ([]any, []error) {
+			return []any{"a configuration"}, []error{nil, fmt.Errorf("open: the namespace %q is no host name", text)}
+		}
+	}},
+	{rule: "C21", name: "quotes the path of a connection string", harness: func(h *Harness) {
+		h.OpenMisplaced = func(_ testing.TB, text string) ([]any, []error) {
+			_, path, _ := strings.Cut(text, "EntityPath=")
+			return []any{"a configuration"}, []error{fmt.Errorf("open: remove EntityPath=%s", path)}
+		}
+	}},
+	{rule: "C21", name: "shows all of an endpoint but its user", harness: func(h *Harness) {
+		h.OpenMisplaced = func(_ testing.TB, text string) ([]any, []error) {
+			u, err := url.Parse(text)
+			if err != nil {
+				return []any{"a configuration"}, nil
+			}
+			u.User = nil
+			return []any{struct{ Endpoint string }{u.String()}}, nil
+		}
+	}},
+	{rule: "C21", name: "hides a URL from fmt alone", harness: func(h *Harness) {
+		h.OpenMisplaced = func(_ testing.TB, text string) ([]any, []error) { return []any{hiddenFromFmt{text}}, nil }
+	}},
 	{rule: "C21", name: "tells its URL in an outage", breaks: func() changes {
 		return changes{}
 	}, harness: func(h *Harness) {
@@ -146,6 +171,11 @@ var secretMutants = []mutant{
 		}
 	}},
 }
+
+// hiddenFromFmt is a configuration that encoding/json shows.
+type hiddenFromFmt struct{ URL string }
+
+func (hiddenFromFmt) Format(s fmt.State, _ rune) { _, _ = s.Write([]byte("a configuration")) }
 
 // discreet is an error that wraps one that says more.
 type discreet struct{ cause error }

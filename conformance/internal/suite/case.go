@@ -190,6 +190,7 @@ var (
 	secrets             = need{"Harness.Secrets is empty", func(s *suite) bool { return len(s.h.Secrets) > 0 }}
 	holdsManyDeliveries = need{"Harness.MaxInFlight is less than 1,100", func(s *suite) bool { return s.h.MaxInFlight == 0 || s.h.MaxInFlight >= manyDeliveries }}
 	misconfiguration    = need{"Harness.OpenWrong is nil", func(s *suite) bool { return s.h.OpenWrong != nil }}
+	misplacement        = need{"Harness.OpenMisplaced is nil", func(s *suite) bool { return s.h.OpenMisplaced != nil }}
 	lowerLimit          = need{"Harness.OpenLimited is nil", func(s *suite) bool { return s.h.OpenLimited != nil }}
 	ownLine             = need{"Harness.OpenOnLine is nil", func(s *suite) bool { return s.h.OpenOnLine != nil }}
 	processes           = need{"TestMain does not call conformance.Main, or the transport lives in this process", func(s *suite) bool { return s.h.process != nil }}

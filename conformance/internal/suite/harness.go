@@ -32,6 +32,7 @@ type Harness struct {
 	MaxInFlight    int
 	Secrets        []string
 	OpenWrong      func(t testing.TB) []error
+	OpenMisplaced  func(t testing.TB, text string) (configs []any, errs []error)
 	EngineRules    bool
 	Rules          []string
 	SameAs         string

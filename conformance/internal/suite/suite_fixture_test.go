@@ -41,6 +41,7 @@ func (f *suiteFixture) equip(h *Harness) {
 	h.NativeTx = &NativeTx{Write: work, Committed: f.database.has, Break: breakWork}
 	h.Connections = func(testing.TB) int { return int(f.connections.Load()) }
 	h.Secrets = []string{password}
+	h.OpenMisplaced = func(testing.TB, string) ([]any, []error) { return []any{"a configuration"}, []error{errRefused} }
 }
 
 // openSound opens a sound and able transport on the broker.
