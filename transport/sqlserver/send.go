@@ -25,6 +25,9 @@ import (
 // from [WithTx] or [WithSQLTx] it does so in the caller's transaction, and nil means that
 // the messages are sent if that transaction commits.
 //
+// A subscriber of an event whose queue does not exist, may not be sent to or is no queue is left out, and
+// reported to the endpoint (core.ReportUnreachableSubscriber).
+//
 // A message's delay and its time to be received count from the moment at which the server
 // executes the statement, by the server's clock.
 func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"net/url"
-	"regexp"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
+	"github.com/reprise-go/reprise/transport/sqs/internal/sdkclient"
 )
 
 // Config has the account, the names and the properties of queues. The zero value uses the
@@ -245,33 +244,10 @@ func (c Config) shown() shownConfig {
 		IgnoreMissingTopics: c.IgnoreMissingTopics, KMSKey: c.KMSKey,
 	}
 	if c.AWS != nil {
-		s.Region = c.AWS.Region
-		if s.Region != "" && !isRegion(s.Region) {
-			s.Region = "(not shown)" // it may be a secret
-		}
+		s.Region = sdkclient.ShownRegion(c.AWS.Region)
 	}
 	return s
 }
-
-// isRegion reports whether a text can be the name of a region.
-func isRegion(text string) bool { return regions.MatchString(text) }
-
-var regions = regexp.MustCompile(`^[A-Za-z0-9-]{1,63}$`)
-
-// endpointURL returns the URL of an endpoint, or nil if the text is none, or has parts that the
-// SDK does not use and that its errors would show.
-func endpointURL(text string) *url.URL {
-	if !endpoints.MatchString(text) {
-		return nil
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" {
-		return nil
-	}
-	return u
-}
-
-var endpoints = regexp.MustCompile(`^(?i:https?)://[A-Za-z0-9.:\[\]_-]+(/[A-Za-z0-9._~/-]*)?$`)
 
 // capabilities returns the capabilities of a transport with the configuration.
 func capabilities(c *Config) core.Capabilities {

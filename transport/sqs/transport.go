@@ -87,7 +87,7 @@ func New(cfg Config) (*Transport, error) {
 	switch {
 	case shared.Region == "":
 		return nil, fmt.Errorf("sqs: open: there is no region; set Config.AWS, or AWS_REGION in the environment, or region in the SDK's configuration file")
-	case !isRegion(shared.Region):
+	case !sdkclient.IsRegion(shared.Region):
 		return nil, fmt.Errorf("sqs: open: the region must be a name such as eu-west-1; correct it in Config.AWS, in AWS_REGION or in the SDK's configuration file")
 	}
 	cfg.AWS = &shared
@@ -163,7 +163,7 @@ func (t *Transport) checkEndpoints() error {
 		if base == nil {
 			continue
 		}
-		u := endpointURL(*base)
+		u := sdkclient.EndpointURL(*base)
 		if u == nil {
 			return errors.New("the endpoint must be a URL such as https://vpce.example.com, with a path or without, but without user, query and fragment, which would be in errors; " +
 				"correct BaseEndpoint in Config.AWS, AWS_ENDPOINT_URL, or endpoint_url in the SDK's configuration file")

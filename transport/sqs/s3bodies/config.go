@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/reprise-go/reprise/transport/sqs/internal/sdkclient"
 )
 
 // Config says where bodies are stored, and how. Bucket is required. The senders and receivers of a message need
@@ -155,7 +157,7 @@ func (c Config) shown() shownConfig {
 		PathStyle: c.PathStyle, Timeout: c.Timeout,
 	}
 	if c.AWS != nil {
-		s.Region = c.AWS.Region
+		s.Region = sdkclient.ShownRegion(c.AWS.Region)
 	}
 	return s
 }

@@ -62,12 +62,34 @@ func TestNew_LoadsTheEnvironment(t *testing.T) {
 	}
 }
 
+// An error of the SDK shows the endpoint of a request, and a wrong region.
+func TestNew_RefusesEndpointsAndRegionsWithOtherParts(t *testing.T) {
+	t.Parallel()
+	for region, bases := range map[string][]string{
+		"eu-west-1": {
+			"://", "localhost:4566", "http://", "http://user:" + secretKey + "@localhost", "https://localhost/?sig=" + secretKey,
+			"https://localhost#" + secretKey, "https://localhost/;key=" + secretKey, "Endpoint=sb://" + secretKey,
+		},
+		"key=" + secretKey: {"http://localhost"},
+	} {
+		for _, base := range bases {
+			cfg := s3bodies.Config{AWS: &aws.Config{Region: region, Credentials: credentials, BaseEndpoint: &base}, Bucket: bucket}
+			_, err := s3bodies.New(cfg)
+			if err == nil {
+				t.Errorf("region %s, endpoint %s: nil", region, base)
+				continue
+			}
+			hasNoSecret(t, err.Error())
+			hasNoSecret(t, cfg.String())
+		}
+	}
+}
+
 func TestConfig_ShowsNoSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := s3bodies.Config{
 		AWS: &aws.Config{
 			Region: "eu-west-1", Credentials: credentials,
-			BaseEndpoint: aws.String("http://user:" + secretKey + "@127.0.0.1:1"),
 		},
 		Bucket: bucket, KeyPrefix: "shop",
 	}

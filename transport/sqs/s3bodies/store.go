@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 
 	"github.com/reprise-go/reprise/transport/sqs"
+	"github.com/reprise-go/reprise/transport/sqs/internal/sdkclient"
 )
 
 // Store stores bodies in a bucket. It implements [sqs.Bodies], and is safe for concurrent use. It needs no Close: idle
@@ -49,6 +50,9 @@ func New(cfg Config) (*Store, error) {
 	if shared.Region == "" && errors.Join(errs[1:]...) == nil {
 		errs = append(errs, errors.New("there is no region; set the bucket's region in Config.AWS, in AWS_REGION in the environment, or in the SDK's configuration file"))
 	}
+	if shared.Region != "" && !sdkclient.IsRegion(shared.Region) {
+		errs = append(errs, errors.New("the region must be a name such as eu-west-1; correct it in Config.AWS, in AWS_REGION or in the SDK's configuration file"))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("s3bodies: new: %w", err)
 	}
@@ -69,6 +73,10 @@ func New(cfg Config) (*Store, error) {
 		o.UsePathStyle = cfg.PathStyle
 		o.DisableLogOutputChecksumValidationSkipped = true // objects of other senders may have none
 	})
+	if base := client.Options().BaseEndpoint; base != nil && sdkclient.EndpointURL(*base) == nil {
+		return nil, errors.New("s3bodies: new: the endpoint must be a URL such as https://s3.example.com, with a path or without, but without user, query and fragment, which would be in errors; " +
+			"correct BaseEndpoint in Config.AWS, AWS_ENDPOINT_URL, or endpoint_url in the SDK's configuration file")
+	}
 	return &Store{cfg: &cfg, s3: client}, nil
 }
 

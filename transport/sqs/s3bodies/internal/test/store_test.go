@@ -168,7 +168,7 @@ func explains(t *testing.T, call string, err error, want, code string, missing b
 func TestStore_Unreachable(t *testing.T) {
 	t.Parallel()
 	s := startBucket(t)
-	s.url = "http://user:" + secretKey + "@127.0.0.1:1"
+	s.url = "http://127.0.0.1:1"
 	store := s.open(t, s3bodies.Config{})
 	_, err := store.Get(t.Context(), "key", maxBytes)
 	for call, err := range map[string]error{"Get": err, "Put": store.Put(t.Context(), "key", nil)} {
