@@ -77,11 +77,12 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	if isFIFO(name) {
 		t.fifo(s, out)
 	}
-	b := t.batcher(t.publishers, arn, func() *batch.Batcher[*sending] {
+	b := t.batcher(t.publishers, arn, func(arn string) *batch.Batcher[*sending] {
+		topic := strings.Clone(out.Topic)
 		b := &batch.Batcher[*sending]{
 			Life: t.life, Runners: t.runners, MaxBytes: topicLimit, Partly: partlyAtOnce, MaxConcurrent: maxConcurrentRequests, Timeout: requestTimeout,
 			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) {
-				t.publishBatch(ctx, out.Topic, arn, entries)
+				t.publishBatch(ctx, topic, arn, entries)
 			},
 		}
 		if isFIFO(name) {

@@ -5,12 +5,14 @@ package sqs_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/leaks"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
@@ -47,6 +49,31 @@ func TestPublish_TopicIsMissing(t *testing.T) {
 		if r := results[1]; r.State != core.SendAccepted {
 			t.Errorf("the message to a queue is %v: %v", r.State, r.Err)
 		}
+	}
+}
+
+// A transport remembers topics for as long as it lives, and none of their events.
+func TestPublish_KeepsNoEvent(t *testing.T) {
+	s := startSite(t, testserver.Config{})
+	cfg := configured(sqs.Config{}, s.URL())
+	cfg.IgnoreMissingTopics = true
+	transport := openConfigured(t, cfg)
+	publish := func(i, size int) {
+		large := fmt.Sprintf("Order.Placed%d", i) + strings.Repeat("x", size)
+		event := core.Outgoing{ID: "m-1", Topic: large[:len(large)-size], Body: []byte(large[:size/2])}
+		if err := transport.Send(t.Context(), event); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish(0, 10) // opens connections
+	const topics = 100
+	growth := leaks.HeapGrowth(func() {
+		for i := range topics {
+			publish(i, 256<<10)
+		}
+	})
+	if growth > 8<<20 {
+		t.Errorf("%d topics keep %d MiB", topics, growth>>20)
 	}
 }
 

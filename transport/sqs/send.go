@@ -147,7 +147,7 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 
 // sender returns the batcher that sends to a queue.
 func (t *Transport) sender(address string) *batch.Batcher[*sending] {
-	return t.batcher(t.senders, address, func() *batch.Batcher[*sending] {
+	return t.batcher(t.senders, address, func(address string) *batch.Batcher[*sending] {
 		b := &batch.Batcher[*sending]{
 			Life: t.life, Runners: t.runners, MaxBytes: serviceLimit, Partly: partlyAtOnce, MaxConcurrent: maxConcurrentRequests, Timeout: requestTimeout,
 			Do: func(ctx context.Context, entries []*batch.Entry[*sending]) { t.sendBatch(ctx, address, entries) },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -72,13 +73,15 @@ func (t *Transport) fifo(s *sending, out *core.Outgoing) {
 // seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
-// batcher returns the batcher with a name, and creates it if it does not exist.
-func (t *Transport) batcher(batchers map[string]*batch.Batcher[*sending], name string, create func() *batch.Batcher[*sending]) *batch.Batcher[*sending] {
+// batcher returns the batcher with a name, and creates it if it does not exist. Nothing that create keeps
+// is a part of a message.
+func (t *Transport) batcher(batchers map[string]*batch.Batcher[*sending], name string, create func(name string) *batch.Batcher[*sending]) *batch.Batcher[*sending] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b := batchers[name]
 	if b == nil {
-		b = create()
+		name = strings.Clone(name)
+		b = create(name)
 		batchers[name] = b
 	}
 	return b
