@@ -83,12 +83,12 @@ func (c *Cache) Ensure(ctx context.Context, part Part, ttl, timeout time.Duratio
 	d, _ := entries.Get(part)
 	if d == nil || d.expired() {
 		d = &declaration{done: make(chan struct{})}
-		if !c.life.Go(func() { c.declare(d, entries, part, ttl, timeout, declare) }) {
+		kept := Part{part.Kind, strings.Clone(part.Name)} // the name may be a part of a message
+		if !c.life.Go(func() { c.declare(d, entries, kept, ttl, timeout, declare) }) {
 			c.mu.Unlock()
 			return core.ErrClosed
 		}
-		part.Name = strings.Clone(part.Name) // it may be a part of a message
-		entries.Put(part, d)
+		entries.Put(kept, d)
 	}
 	c.mu.Unlock()
 	select {
