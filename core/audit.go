@@ -105,7 +105,7 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 }
 
 // storedAudit returns an audit copy for the endpoint's own queue. It always names the endpoint
-// (isOwn).
+// (storedNote).
 func (p *processor) storedAudit(out Outgoing) Outgoing {
 	out.Headers.Set(headers.ProcessingEndpoint, p.ep.host.endpoint)
 	note := undeliveredNote{Queue: out.Queue, Audit: true, Tries: 1, Since: headers.FormatTime(time.Now())}

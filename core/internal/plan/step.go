@@ -77,7 +77,7 @@ const (
 	Full   Form = iota
 	Clean       // invalid headers of the sender are repaired
 	Small       // the headers of the sender and FailedQ
-	Sender      // the headers of the sender alone
+	Sender      // the headers of the sender alone, without those of a failure at another queue
 	Bare        // the fewest: those that an operator needs; of a retry all but the trace, of which RetryAfter keeps a time; of a dead letter none
 	forms       // their number
 )
