@@ -13,14 +13,13 @@ import (
 
 // link is a receiving link of the SDK, of one poller.
 type link struct {
-	r           *receiver
-	sdk         *azservicebus.Receiver // nil: none
-	client      *sdkclient.Client      // of sdk
-	opened      time.Time              // zero: it has not worked since it was lost
-	credit      int                    // most messages that were requested and have not arrived
-	losses      int                    // soon after it was opened, since the last message arrived
-	singleUntil time.Time              // until then it requests one message at a time
-	usage       *usage
+	r      *receiver
+	sdk    *azservicebus.Receiver // nil: none
+	client *sdkclient.Client      // of sdk
+	opened time.Time              // zero: it has not worked since it was lost
+	credit int                    // most messages that were requested and have not arrived
+	losses int                    // soon after it was opened, since the last message arrived
+	usage  *usage
 }
 
 func newLink(r *receiver) *link { return &link{r: r, usage: newUsage(context.Background())} }
@@ -40,22 +39,6 @@ var errLinkLost = errors.New("the service has closed the link to receive message
 // (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-amqp-troubleshoot,
 // "Link is closed").
 const steady = time.Minute
-
-// requestSize returns the most messages that the next request may bring.
-func (l *link) requestSize() int {
-	if time.Now().Before(l.singleUntil) {
-		return 1
-	}
-	return maxRequested
-}
-
-// singleOut limits requests to one message each, after an unreadable message has made the
-// other messages of its request inaccessible: until those are redelivered, and so that it
-// does not happen again. It returns the messages that have arrived since.
-func (l *link) singleOut() (last []*delivery) {
-	l.singleUntil = time.Now().Add(2 * l.r.lockDuration())
-	return l.close() // it has requested many
-}
 
 // receive waits for messages. If it returns neither messages nor an error, the link was
 // lost, and the next call opens another one. It may return messages that arrived before
@@ -154,11 +137,9 @@ func (l *link) loss(lasted time.Duration) error {
 // closeIfUnusable closes the link if the error shows that it is unusable, and returns
 // messages that arrived before.
 func (l *link) closeIfUnusable(err error) (last []*delivery) {
-	if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
-		return l.singleOut()
-	}
+	_, unreadable := errors.AsType[*sdkclient.UnreadableError](err)
 	switch {
-	case linkClosed(err) || sdkclient.IsStuck(err):
+	case unreadable || linkClosed(err) || sdkclient.IsStuck(err):
 		return l.discard()
 	case !isContext(err):
 		l.lost()

@@ -159,7 +159,7 @@ func (r *receiver) SetMaxInFlight(n int) {
 func (r *receiver) poll() {
 	l := newLink(r)
 	for {
-		places, wait, waiting, open := r.reserve(l.requestSize())
+		places, wait, waiting, open := r.reserve(maxRequested)
 		switch {
 		case !open:
 			r.keep(l.close())

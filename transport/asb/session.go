@@ -134,9 +134,6 @@ func (s *session) serve() error {
 	patience := sessionFirst
 	for first := true; ; first, patience = false, sessionIdle {
 		d, err := s.nextOrLast(patience)
-		if _, unreadable := errors.AsType[*sdkclient.UnreadableError](err); unreadable {
-			return s.keepLocked(err)
-		}
 		if d == nil {
 			s.r.giveUpPlace()
 			if !first {
@@ -201,18 +198,6 @@ func (s *session) next(patience time.Duration) (*delivery, error) {
 		return nil, nil
 	}
 	return nil, err
-}
-
-// keepLocked keeps a session locked whose message cannot be read, so that the service
-// offers other sessions. It lends the session's place to others.
-func (s *session) keepLocked(err error) error {
-	if !s.r.lendPlace() {
-		return errCrowded
-	}
-	s.r.outages.Failed(err, time.Now())
-	_ = transport.Sleep(s.r.closing, s.r.closing, time.Until(s.lockedUntil()), nil)
-	s.r.forgoPlace()
-	return nil
 }
 
 // errCrowded is the error of a session that is handed back, since the receiver keeps too many. The service counts no delivery of

@@ -67,7 +67,7 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	r.Headers = core.HeadersFromMap(h)
 	transport.UnpackHeaders(&r.Incoming)
 	if r.GroupKey == "" && m.SessionID != nil && *m.SessionID != m.MessageID {
-		r.GroupKey = strings.ToValidUTF8(*m.SessionID, "\uFFFD") // of a foreign sender: no copy can have another key
+		r.GroupKey = validText(*m.SessionID)
 	}
 	if r.ID == "" {
 		r.ID = foreignID(m)
@@ -79,10 +79,13 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	}
 	if c.MessageType != nil && r.Headers.Get(headers.MessageTypes) == "" {
 		if name := c.MessageType(queue, m); name != "" {
-			r.Headers.Set(headers.MessageTypes, name)
+			r.Headers.Set(headers.MessageTypes, validText(name))
 		}
 	}
 }
+
+// validText returns a text that go-amqp has read as it is in a form that the headers of a copy can have.
+func validText(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
 // readCounts reads how often a message was delivered, and when it is due.
 func (r *Received) readCounts(c *Codec, queue string, m *azservicebus.ReceivedMessage) {
@@ -121,7 +124,7 @@ func (r *Received) addForeign(m *azservicebus.ReceivedMessage) {
 // which start anew if it was deleted and created again.
 func nativeID(queue string, m *azservicebus.ReceivedMessage) string {
 	if m.SequenceNumber == nil {
-		return m.MessageID
+		return validText(m.MessageID)
 	}
 	id := make([]byte, 0, 128) // for most names only the text is allocated
 	id = append(append(id, queue...), '-')

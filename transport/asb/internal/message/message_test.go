@@ -3,12 +3,14 @@ package message_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	"github.com/Azure/go-amqp"
@@ -254,6 +256,42 @@ func TestRead_OwnPropertiesOfASenderAreNoHeaders(t *testing.T) {
 		}))
 		if in.Headers.Len() > 0 || in.Malformed != nil || in.DeliveryCount != 1 {
 			t.Errorf("%T: the headers are %v, delivery %d, malformed: %v", value, in.Headers, in.DeliveryCount, in.Malformed)
+		}
+	}
+}
+
+// Senders may write any bytes into the native fields of a message.
+func TestRead_TextsThatAreNotUTF8AreInNoCopy(t *testing.T) {
+	bad := "a\xff\xfe"
+	codec := message.Codec{Clock: new(transport.ServiceClock), MessageType: func(_ string, m *azservicebus.ReceivedMessage) string { return *m.Subject }}
+	for name, change := range map[string]func(m *azservicebus.ReceivedMessage){
+		"a message with a number": func(*azservicebus.ReceivedMessage) {},
+		"without one":             func(m *azservicebus.ReceivedMessage) { m.SequenceNumber = nil },
+		"of a copy": func(m *azservicebus.ReceivedMessage) {
+			m.ApplicationProperties = map[string]any{"Reprise.NativeMessageID": bad}
+		},
+	} {
+		in := read(&codec, "q", foreign(func(m *azservicebus.ReceivedMessage) {
+			m.MessageID = bad
+			m.RawAMQPMessage.Properties.MessageID = bad
+			m.SessionID, m.Subject, m.CorrelationID, m.ReplyTo, m.ContentType = new(bad+"s"), &bad, &bad, &bad, &bad
+			change(m)
+		}))
+		if in.GroupKey == "" || in.Headers.Get(headers.MessageTypes) == "" || in.ID == "" {
+			t.Errorf("%s: it has the group %q, the id %q and the headers %v", name, in.GroupKey, in.ID, in.Headers)
+		}
+		out, err := codec.Encode(&core.Outgoing{ID: in.ID, GroupKey: in.GroupKey, Headers: in.Headers, Reason: core.ReasonMoveToError}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts := []string{in.ID, in.NativeID, in.GroupKey, *out.Properties.GroupID, fmt.Sprint(out.Properties.MessageID, out.Properties.CorrelationID)}
+		for key, value := range out.ApplicationProperties {
+			texts = append(texts, key, fmt.Sprint(value))
+		}
+		for _, text := range texts {
+			if !utf8.ValidString(text) {
+				t.Errorf("%s: a copy has %q", name, text)
+			}
 		}
 	}
 }

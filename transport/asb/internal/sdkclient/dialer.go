@@ -33,14 +33,15 @@ type dialer struct {
 // dialedConn is a connection of a dialer.
 type dialedConn struct {
 	net.Conn
-	dialer *dialer
-	ended  context.CancelFunc
+	dialer   *dialer
+	ended    context.CancelFunc
+	messages renamer
 }
 
 // Read implements net.Conn. The SDK reads all the time, and no more after an error
 // (go-amqp v1.7.0, Conn.connReader).
 func (c *dialedConn) Read(p []byte) (n int, err error) {
-	if n, err = c.Conn.Read(p); err != nil {
+	if n, err = c.messages.Read(c.Conn, p); err != nil {
 		c.ended()
 	}
 	return n, err
@@ -86,7 +87,7 @@ func (d *dialer) dial(ctx context.Context, args azservicebus.NewWebSocketConnArg
 		d.open = map[*dialedConn]struct{}{}
 	}
 	alive, ended := context.WithCancel(context.Background())
-	c := &dialedConn{conn, d, ended}
+	c := &dialedConn{Conn: conn, dialer: d, ended: ended}
 	d.open[c], d.latest = struct{}{}, alive
 	return c, nil
 }

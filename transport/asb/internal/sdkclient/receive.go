@@ -9,14 +9,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 )
 
-// UnreadableError is the error of a message that the SDK cannot read. The SDK panics if a
-// property that the service sets, such as DeadLetterReason, has another type, as in a
-// message of a foreign sender (azservicebus v1.11.0, newReceivedMessage). The messages of
-// the whole request are then lost to the receiver until their locks end.
+// UnreadableError is the error of a message at which the SDK panics. No such message is known that makeReadable does not
+// change. The messages of the whole request are lost to the receiver until their locks end.
 type UnreadableError struct{ reason any }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("the SDK cannot read a message (%v), which stays in the queue; to fix: receive it with another program, such as the Service Bus Explorer, and remove the property that has a wrong type", e.reason)
+	return fmt.Sprintf("the SDK cannot read a message (%v), which stays in the queue; to fix: receive it with another program, such as the Service Bus Explorer, and report it to the authors of this adapter", e.reason)
 }
 
 // afterFirst is how long a request waits for further messages after the first one.
