@@ -169,7 +169,7 @@ func TestLogBounds_ShortTextsAreUnchanged(t *testing.T) {
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return err })
 		fx.enqueue(id)
 		lines := fx.logs.find("moving message to the error queue")
-		if len(lines) != 1 || lines[0].attrs["message_id"] != id || lines[0].attrs["error"] != err {
+		if len(lines) != 1 || lines[0].attrs["message_id"] != id || lines[0].attrs["error"] != any(err) {
 			fx.Errorf("logged %+v", lines)
 		}
 	})

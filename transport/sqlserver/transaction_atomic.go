@@ -76,7 +76,7 @@ func (d *transactionDelivery) send(ctx context.Context, operation string, work b
 	if err != nil {
 		return d.failed(ctx, operation, err)
 	}
-	if work == withWork && len(mail.subscribers) > 0 {
+	if work && len(mail.subscribers) > 0 {
 		commit = d.commitEvents
 	}
 	failed := false

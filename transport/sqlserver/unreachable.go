@@ -112,7 +112,7 @@ func (m *sendPlan) withoutRefusing(ctx context.Context, err error, try func(rows
 		u := subscriptions.Unreachable{Address: q.Table.Address, Err: t.server.Explained(err)}
 		switch f := t.server.Fault(err); {
 		case !connected, ctx.Err() != nil:
-			return nil, nil
+			return nil, nil //nolint:nilerr // which table refuses is unknown, and the caller has the error of the send
 		case f == dialect.FaultNoTable, f == dialect.FaultRefused:
 			missing = append(missing, u)
 		case f == dialect.FaultStatement:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -144,7 +145,7 @@ func TestDelay_InEnvelopeEnds(t *testing.T) {
 				receiver := openReceiver(t, transport, queue, 1)
 				await(t, "the message is delayed", func() bool {
 					c := s.contents(t, queue)
-					waiting := append(c.Delayed, c.InFlight...)
+					waiting := slices.Concat(c.Delayed, c.InFlight)
 					return len(waiting) == 1 && waiting[0].Due.Sub(s.Now()) > delay-30*time.Second && waiting[0].Due.Sub(s.Now()) != 10*time.Minute
 				})
 				s.Advance(delay)

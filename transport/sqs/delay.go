@@ -135,13 +135,13 @@ func (d *delays) forward(arrived []*delivery) error {
 	if len(refused) == 0 {
 		return err
 	}
-	forwarded = forwarded[:0]
-	for _, m := range refused {
+	bare := make([]forwarding, len(refused))
+	for i, m := range refused {
 		s := m.copied(message.AttrDelaySeconds, message.AttrDue, message.AttrDelay, message.AttrLives, message.AttrWait)
 		s.Add(message.AttrWait, message.Undelayed)
-		forwarded = append(forwarded, r.t.forwardTo(r.address, m, s))
+		bare[i] = r.t.forwardTo(r.address, m, s)
 	}
-	refused, undelayed := r.finishForwarding(d.url, forwarded)
+	refused, undelayed := r.finishForwarding(d.url, bare)
 	r.release(d.url, refused)
 	return cmp.Or(err, undelayed)
 }
