@@ -91,7 +91,7 @@ func (s *site) length(t *testing.T, queue string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return int(info.Runtime.Active)
+	return info.Runtime.Active
 }
 
 // More messages than an endpoint may have unsettled.

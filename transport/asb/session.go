@@ -230,7 +230,7 @@ func (s *session) awaitDue(d *delivery) (bool, error) {
 			ctx, cancel := context.WithTimeout(s.r.graceful, closeGrace)
 			_ = d.releaseUnplaced(ctx)
 			cancel()
-			return false, nil
+			return false, nil //nolint:nilerr // the receiver closes, which is no error of the message
 		}
 		if time.Until(s.lockedUntil()) <= s.r.lockDuration()/2 && s.renew(s.r.closing) != nil && time.Now().After(s.lockedUntil()) {
 			s.r.forgoPlace()

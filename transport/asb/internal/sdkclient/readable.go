@@ -3,6 +3,7 @@ package sdkclient
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // This file makes every encoded message readable for go-amqp v1.7.0 and azservicebus v1.11.0. Senders decide about the content
@@ -53,7 +54,7 @@ const (
 func makeReadable(b []byte) { makeMessageReadable(b, 0) }
 
 func makeMessageReadable(b []byte, depth int) {
-	b = b[:len(b):len(b)] // isReadableArray needs the end of the message
+	b = slices.Clip(b) // isReadableArray needs the end of the message
 	for i, before := 0, 0; i < len(b); {
 		end, ok := readableSection(b, i, depth)
 		if !ok {
