@@ -13,14 +13,15 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// watchedTransport is a transport that tells of outages.
+// watchedTransport is a transport that tells of outages, and warns.
 type watchedTransport struct {
 	*faultyTransport
 	report func(core.ConnectionChange)
+	warn   func(text string)
 }
 
 func (w *watchedTransport) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {
-	w.report = cfg.ConnectionChanged
+	w.report, w.warn = cfg.ConnectionChanged, cfg.Warn
 	return w.faultyTransport.OpenReceiver(ctx, cfg)
 }
 
@@ -37,6 +38,21 @@ func TestHealth_ForgetsTheOutageOfAnEarlierRun(t *testing.T) {
 		_ = first.stop()
 		fx.run(ep)
 		equal(fx, "connected by another Run", ep.Health().Connected, true)
+	})
+}
+
+// A message shows some problems only while the endpoint runs.
+func TestReceiverConfig_WarnLogsAtOnce(t *testing.T) {
+	bubble(t, func(fx *fixture) {
+		transport := &watchedTransport{faultyTransport: fx.broker}
+		ep, err := core.New("orders", transport, core.Config{Logger: slog.New(logHandler{recorder: fx.logs})})
+		if err != nil {
+			fx.Fatal(err)
+		}
+		fx.run(ep)
+		const text = "a message asks for a delay of 100 years; to fix: find its sender"
+		transport.warn(text)
+		equal(fx, "lines", len(fx.logs.find("the transport should be configured differently", "reason", text)), 1)
 	})
 }
 

@@ -133,8 +133,12 @@ func New(name string, t Transport, c Config) (*Endpoint, error) {
 // logWarnings logs the warnings of the transport.
 func (ep *Endpoint) logWarnings() {
 	for _, text := range describerOf(ep.transport).Warnings() {
-		ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
+		ep.logWarning(text)
 	}
+}
+
+func (ep *Endpoint) logWarning(text string) {
+	ep.log.endpoint.Warn("the transport should be configured differently", "reason", text)
 }
 
 // isNilPointer reports whether v is an interface that holds a nil pointer, and so is not

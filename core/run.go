@@ -185,6 +185,7 @@ func (ep *Endpoint) connect(ctx context.Context, watch connectionReporter) (Rece
 	ep.mu.Unlock()
 	config := ep.resolved.receiverConfig(concurrency)
 	config.ConnectionChanged, config.MessageUndeliverable = watch.connectionChanged, watch.messageUndeliverable
+	config.Warn = ep.logWarning
 	receiver, err := ep.transport.OpenReceiver(ctx, config)
 	if err == nil {
 		ep.logWarnings()

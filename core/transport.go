@@ -192,6 +192,11 @@ type ReceiverConfig struct {
 	// Either may be nil.
 	ConnectionChanged    func(ConnectionChange)
 	MessageUndeliverable func(Undeliverable)
+	// Warn reports a problem that only a received message shows, such as a delay that its sender
+	// has no right to ask for, in one sentence with its fix and without secrets. The endpoint logs it at
+	// once, so the adapter calls Warn once for each kind of problem. Without it the text is
+	// among the [Describer]'s Warnings.
+	Warn func(text string)
 	// ErrorQueue is the name or address of the endpoint's error queue: a delayed message
 	// that an adapter stores itself and cannot put into its queue finally goes there.
 	// If ErrorQueue is empty, the message stays stored.

@@ -41,13 +41,20 @@ type delivery struct {
 
 var _ core.Delivery = (*delivery)(nil)
 
+// warnOfForgery warns of the first message that is due later than Config.MaxPostpone allows.
+func (r *receiver) warnOfForgery() {
+	r.t.forgery.Do(func() {
+		r.warn(fmt.Sprintf("a message of the queue %q is postponed for longer than Config.MaxPostpone, %v, and was received at once: its sender has written that, or another process with a higher Config.MaxPostpone; to fix: give all processes the same, and find the sender", r.address, r.t.cfg.MaxPostpone))
+	})
+}
+
 // newDelivery returns the delivery of a message that arrived at the given time, on a link
 // or in a session.
 func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *usage, s *session) *delivery {
 	d := &delivery{r: r, message: m, usage: u, session: s}
 	r.t.codec.Read(&d.in, r.address, m)
 	if d.in.Forged {
-		r.t.warnOfForgery(r.address)
+		r.warnOfForgery()
 	}
 	if s != nil {
 		d.done = make(chan struct{})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -229,9 +230,16 @@ func TestPostpone_IsLimited(t *testing.T) {
 	}
 	// A process with a lower limit does not wait for as long.
 	lower := s.open(t, asb.Config{SessionQueues: []string{"q"}, MaxPostpone: time.Minute})
-	complete(t, take(t, openReceiver(t, lower, "q", 1), 1)[0])
-	if warnings := lower.Warnings(); len(warnings) != 1 {
-		t.Errorf("it warns: %q, want one warning of the message that was due later", warnings)
+	warnings := make(chan string, 10)
+	r, err := lower.OpenReceiver(t.Context(), core.ReceiverConfig{
+		Queue: "q", Mode: core.TransactionReceiveOnly, MaxInFlight: 1, MaxDeliveries: 1000, Warn: func(text string) { warnings <- text },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	complete(t, take(t, r, 1)[0])
+	if len(warnings) != 1 || !strings.Contains(<-warnings, "Config.MaxPostpone") {
+		t.Error("it does not warn once of the message that was due later")
 	}
 }
 

@@ -29,7 +29,8 @@ type receiver struct {
 	keepExpired  bool          // the queue dead-letters messages that are past their time to live, as far as is known
 	control      *control
 	outages      transport.Outages
-	closing      context.Context // ends when the receiver is closed
+	warn         func(text string) // core.ReceiverConfig.Warn
+	closing      context.Context   // ends when the receiver is closed
 	close        context.CancelFunc
 	graceful     context.Context // ends when Close may no longer wait for the service
 	abandon      context.CancelFunc
@@ -77,6 +78,9 @@ func newReceiver(t *Transport, c *sdkclient.Client, address string, cfg core.Rec
 		maxInFlight: cfg.MaxInFlight, maxPostponed: defaultMaxPostponed, unsettled: map[*delivery]struct{}{}, wanted: 1,
 	}
 	r.outages.ConnectionChanged = cfg.ConnectionChanged
+	if r.warn = cfg.Warn; r.warn == nil {
+		r.warn = t.warnings.Add
+	}
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.graceful, r.abandon = context.WithCancel(context.Background())
 	r.waiting, r.interrupt = context.WithCancel(r.closing)

@@ -72,13 +72,6 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// warnOfForgery warns of the first message that is due later than Config.MaxPostpone allows.
-func (t *Transport) warnOfForgery(queue string) {
-	t.forgery.Do(func() {
-		t.warnings.Add(fmt.Sprintf("a message of the queue %q is postponed for longer than Config.MaxPostpone, %v, and was received at once: its sender has written that, or another process with a higher Config.MaxPostpone; to fix: give all processes the same, and find the sender", queue, t.cfg.MaxPostpone))
-	})
-}
-
 // amqpsPort is the port of Service Bus for AMQP over TLS.
 const amqpsPort = 5671
 

@@ -166,7 +166,7 @@ func (r *receiver) believed(delay time.Duration) time.Duration {
 	limit := r.t.cfg.MaxDelay
 	if delay > limit {
 		r.t.warnOfDelay.Do(func() {
-			r.t.warnings.Add(fmt.Sprintf("a message to %q asks for a delay of %v, more than Config.MaxDelay; such messages are delivered after %v. "+
+			r.warn(fmt.Sprintf("a message to %q asks for a delay of %v, more than Config.MaxDelay; such messages are delivered after %v. "+
 				"Raise Config.MaxDelay if senders need longer delays", r.address, delay, limit))
 		})
 	}

@@ -34,7 +34,8 @@ type receiver struct {
 	joint       *jointOutages
 	outages     transport.Outages // of requests for messages
 	bodies      bodyOutages
-	closing     context.Context // ends when the receiver is closed
+	warn        func(text string) // core.ReceiverConfig.Warn
+	closing     context.Context   // ends when the receiver is closed
 	close       context.CancelFunc
 	cut         context.Context // ends when requests are cut off
 	cutOff      context.CancelFunc
@@ -78,6 +79,9 @@ func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *re
 	}
 	r.outages.ConnectionChanged = r.joint.part(outageOfQueue)
 	r.bodies.ConnectionChanged = r.joint.part(outageOfBodies)
+	if r.warn = cfg.Warn; r.warn == nil {
+		r.warn = t.warnings.Add
+	}
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.cut, r.cutOff = context.WithCancel(t.life.Context())
 	r.settler = newSettler(r)
