@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/internal/headerwork"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -99,7 +100,7 @@ func (w *headerWork) countHeaders(t *testing.T, n int) (count int64) {
 		out.Reason = core.ReasonNewCopy // so that the limits of the transport do not apply
 		c := w.config
 		c.Logger = slog.New(slog.DiscardHandler)
-		counted, stop := core.CountHeaders()
+		counted, stop := headerwork.Count()
 		defer stop()
 		fx.runOrders(c, w.handler)
 		fx.send(out)
@@ -133,7 +134,7 @@ func TestHeaderWork_DelOfManyKeys(t *testing.T) {
 	for key := range h.All() {
 		keys = append(keys, key)
 	}
-	count, stop := core.CountHeaders()
+	count, stop := headerwork.Count()
 	defer stop()
 	h.Del(append(keys, "missing")...)
 	if n := count.Load(); h.Len() != 0 || n > 4*int64(len(keys)) {

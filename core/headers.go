@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/internal/headerwork"
 )
 
 // Headers are the metadata of a message: UTF-8 keys and values, keys case sensitive, each
@@ -66,7 +67,7 @@ func (h Headers) All() iter.Seq2[string, string] {
 
 // Bytes returns the length of all keys and values together.
 func (h Headers) Bytes() int {
-	countHeaders(len(h.pairs))
+	headerwork.Add(len(h.pairs))
 	n := 0
 	for i := range h.pairs {
 		n += len(h.pairs[i].key) + len(h.pairs[i].value)
@@ -76,7 +77,7 @@ func (h Headers) Bytes() int {
 
 // Map returns a new map with all headers.
 func (h Headers) Map() map[string]string {
-	countHeaders(len(h.pairs))
+	headerwork.Add(len(h.pairs))
 	m := make(map[string]string, len(h.pairs))
 	for i := range h.pairs {
 		m[h.pairs[i].key] = h.pairs[i].value
@@ -116,7 +117,7 @@ func (h *Headers) Grow(n int) {
 func (h *Headers) Del(keys ...string) {
 	if len(keys) <= maxCompared {
 		h.deleteFunc(func(key string) bool {
-			countHeaders(len(keys))
+			headerwork.Add(len(keys))
 			return slices.Contains(keys, key)
 		})
 		return
@@ -131,7 +132,7 @@ func (h *Headers) Del(keys ...string) {
 // deleteFunc removes the keys that drop reports, in one pass. drop may be called twice for
 // a key.
 func (h *Headers) deleteFunc(drop func(key string) bool) {
-	countHeaders(len(h.pairs))
+	headerwork.Add(len(h.pairs))
 	if !slices.ContainsFunc(h.pairs, func(p header) bool { return drop(p.key) }) {
 		return
 	}
@@ -158,7 +159,7 @@ const maxFewHeaders = 8
 // capacity.
 func (h *Headers) detach(capacity int) {
 	n := len(h.pairs)
-	countHeaders(n)
+	headerwork.Add(n)
 	var pairs []header
 	if capacity = max(capacity, n); capacity <= maxFewHeaders {
 		s := &fewHeaders{}
@@ -174,11 +175,11 @@ func (h *Headers) detach(capacity int) {
 func (h Headers) index(key string) int {
 	for i := range h.pairs {
 		if h.pairs[i].key == key {
-			countHeaders(i + 1)
+			headerwork.Add(i + 1)
 			return i
 		}
 	}
-	countHeaders(len(h.pairs))
+	headerwork.Add(len(h.pairs))
 	return -1
 }
 
@@ -204,15 +205,6 @@ func (h Headers) without(other Headers) []string {
 		}
 	}
 	return keys
-}
-
-// headerWork counts the headers that were compared or copied, in a test; nil otherwise.
-var headerWork atomic.Pointer[atomic.Int64]
-
-func countHeaders(n int) {
-	if work := headerWork.Load(); work != nil {
-		work.Add(int64(n))
-	}
 }
 
 // MarshalJSON writes a JSON object, keys in order.
