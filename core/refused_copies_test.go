@@ -32,7 +32,7 @@ func refuseBadParts(out []core.Outgoing) error {
 }
 
 // manyRefused is more than the messages that an endpoint keeps.
-const manyRefused = 1010
+const manyRefused = 1100
 
 // ungrouped is a transport without the order of groups.
 var ungrouped = withCapabilities(func(c *core.Capabilities) { c.GroupOrder = false })

@@ -17,7 +17,7 @@ import (
 // LikeSQS has the capabilities of Amazon SQS with SNS: no atomic sends, no dead-lettering
 // by the receiver, batches of 10, messages of 640 KiB (in base64 and with their headers
 // they must fit into 1 MiB), locks (the visibility timeout) of 30 seconds that can be
-// renewed for 12 hours, and a count that rises with every receive. Every queue keeps
+// renewed for 12 hours, delays of 10 years at most (sqs.Config.MaxDelay), and a count that rises with every receive. Every queue keeps
 // groups in order, as only FIFO queues of SQS do. An endpoint on SQS without queues for
 // long delays (sqs.Config.NoLongDelays) has a MaxDelay of 15 minutes.
 func LikeSQS() Config {
@@ -31,6 +31,7 @@ func LikeSQS() Config {
 				GroupOrder:       true,
 			},
 			Limits: core.Limits{
+				MaxDelay:        10 * 8766 * time.Hour,
 				DelayPrecision:  time.Second,
 				MaxLockTime:     12 * time.Hour,
 				MaxReceiveBatch: 10,

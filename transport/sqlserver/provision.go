@@ -179,6 +179,11 @@ func (t *Transport) addNotifyTriggers(ctx context.Context, queues []*queues.Queu
 			continue
 		}
 		err = t.addNotifyTrigger(ctx, q)
+		if err != nil { // unless another process has added it, while a stranger holds the lock
+			if lacks, lookErr := t.lacksNotifyTrigger(ctx, q); lookErr == nil && !lacks {
+				err = nil
+			}
+		}
 		switch {
 		case err == nil:
 		case t.server.Fault(err) == dialect.FaultRefused, t.server.Fault(err) == dialect.FaultBusy:

@@ -201,13 +201,16 @@ func TestPublish_UnreachableSubscriber(t *testing.T) {
 					}
 					f.wantCounts(t, why, want)
 				}
-				publish("without a bad subscriber", f.open(t, cfg))
+				good := f.open(t, cfg)
+				publish("without a bad subscriber", good)
+				closed(t, good)
 				for why, address := range f.badSubscribers() {
 					f.subscribe(t, address)
 					transport := f.open(t, cfg)
 					publish("with "+why, transport)
 					publish("again with "+why, transport)
 					f.unsubscribe(t, address)
+					closed(t, transport) // the connections of the server are for all tests
 				}
 				for _, address := range f.badSubscribers() {
 					f.subscribe(t, address)
