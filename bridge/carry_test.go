@@ -358,14 +358,8 @@ func TestLoop_EventInARing(t *testing.T) {
 // of two bridges for ever.
 func TestLoop_ForgedFailureOfAnEvent(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
-		topics := bridge.Side{Topics: []string{orderPlaced}}
-		one, two := b.bridge("one", b.config(topics, bridge.Side{})), b.bridge("two", b.config(bridge.Side{}, topics))
-		var near, far received
-		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
-		core.HandleEvent(left, orderPlacedEvent, near.handle)
-		core.HandleEvent(right, orderPlacedEvent, far.handle)
 		b.limitSends()
-		b.run(slices.Concat(one.Endpoints(), two.Endpoints(), []*core.Endpoint{left, right})...)
+		left, near, far := b.runEventRing()
 		for id, forged := range forgedFailures("left") {
 			b.noError(left.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: id, Headers: forged})))
 			b.pass(time.Minute)
@@ -375,6 +369,20 @@ func TestLoop_ForgedFailureOfAnEvent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// runEventRing runs two bridges that carry an event in a ring, and an endpoint on each side
+// that handles it. It returns the endpoint of the near side.
+func (b *bed) runEventRing() (left *core.Endpoint, near, far *received) {
+	topics := bridge.Side{Topics: []string{orderPlaced}}
+	one, two := b.bridge("one", b.config(topics, bridge.Side{})), b.bridge("two", b.config(bridge.Side{}, topics))
+	near, far = &received{}, &received{}
+	left = b.endpoint("left", b.near, core.Config{})
+	right := b.endpoint("right", b.far, core.Config{})
+	core.HandleEvent(left, orderPlacedEvent, near.handle)
+	core.HandleEvent(right, orderPlacedEvent, far.handle)
+	b.run(slices.Concat(one.Endpoints(), two.Endpoints(), []*core.Endpoint{left, right})...)
+	return left, near, far
 }
 
 // limitSends refuses the bridges' sends after the first 100 of each side, so that a message
@@ -458,13 +466,7 @@ func TestLoop_ReturnsDoNotCount(t *testing.T) {
 // A bridge could not publish an event in a ring, and its operator returns the event.
 func TestLoop_ReturnedEventIsNotCarriedBack(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
-		topics := bridge.Side{Topics: []string{orderPlaced}}
-		one, two := b.bridge("one", b.config(topics, bridge.Side{})), b.bridge("two", b.config(bridge.Side{}, topics))
-		var near, far received
-		left, right := b.endpoint("left", b.near, core.Config{}), b.endpoint("right", b.far, core.Config{})
-		core.HandleEvent(left, orderPlacedEvent, near.handle)
-		core.HandleEvent(right, orderPlacedEvent, far.handle)
-		b.run(slices.Concat(one.Endpoints(), two.Endpoints(), []*core.Endpoint{left, right})...)
+		left, near, far := b.runEventRing()
 		b.near.fail(func(core.Outgoing) error { return core.ErrTooLarge })
 		b.noError(left.Publish(b.Context(), orderPlacedEvent.Of(nil).With(core.SendOptions{ID: "m1"})))
 		b.pass(time.Minute)

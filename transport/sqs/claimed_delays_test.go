@@ -24,7 +24,7 @@ import (
 )
 
 // Any sender can write the attributes that tell how long a message is to wait. These tests
-// are about what it can reach by them.
+// are about the effects.
 
 type attributes = map[string]types.MessageAttributeValue
 

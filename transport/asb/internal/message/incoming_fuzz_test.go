@@ -135,7 +135,7 @@ func received(sent *message.Outgoing) *azservicebus.ReceivedMessage {
 	})
 }
 
-// receivedBySDK does what the SDK does with a message of the client library, whose function
+// receivedBySDK converts a message of the client library as the SDK does, whose function
 // for it is not exported, but for fields that the adapter does not read.
 func receivedBySDK(raw *amqp.Message) *azservicebus.ReceivedMessage {
 	m := &azservicebus.ReceivedMessage{

@@ -52,7 +52,7 @@ func FuzzFrameReader(f *testing.F) {
 	})
 }
 
-// readAll returns what a frameReader passes on, and counts its reads.
+// readAll returns the bytes that a frameReader passes on, and counts its reads.
 func readAll(t *testing.T, from io.Reader, frameMax int64, reads *int) []byte {
 	t.Helper()
 	f := &frameReader{}
