@@ -35,6 +35,7 @@ type work struct {
 	refusedBy  string     // the queue that has just refused a form of the copy, and is asked for the next at once
 	arrived    plan.Place // of the copy that is out
 	cause      error      // why the newest step failed
+	notMoved   error      // why the newest step failed that was no store
 
 	rememberedAt time.Time // in unfinished
 }
@@ -87,7 +88,7 @@ func (c *carrier) facts(w *work) plan.Facts {
 	caps := c.ep.caps
 	f := plan.Facts{
 		None: c.ep.mode == TransactionNone, Atomic: c.ep.mode.isAtomic(),
-		Delayed: caps.DelayedDelivery, CountsReleases: caps.CountsReleases,
+		Delayed: caps.DelayedDelivery, DeadLetters: caps.DeadLetter, CountsReleases: caps.CountsReleases,
 		Isolated: w.decision.action.Kind == ActionImmediateRetry && w.decision.action.Delay > 0 && w.worker.IsIsolated(),
 	}
 	if w.failure == nil {
@@ -173,8 +174,10 @@ func (c *carrier) went(w *work, s plan.Step, class plan.Class, err error) plan.N
 
 // causeOf returns the error of a step, together with that of the step which it replaces.
 func (w *work) causeOf(s plan.Step, err error) error {
-	if s.Verb == plan.Store && w.cause != nil {
-		return fmt.Errorf("%w; nor can it be stored in the endpoint's own queue: %w", w.cause, err)
+	if s.Verb != plan.Store {
+		w.notMoved = err
+	} else if w.notMoved != nil {
+		return fmt.Errorf("%w; nor can it be stored in the endpoint's own queue: %w", w.notMoved, err)
 	}
 	return err
 }
@@ -302,7 +305,10 @@ func (c *carrier) report(w *work, s, next plan.Step, err error) {
 	case w.decision.action.Kind == ActionPutBack && next.Verb == plan.Release:
 		logFailure(ctx, log.putBack, slog.LevelWarn, w.failure, "message could not be replaced by a copy; it is given back, which the broker counts as a delivery",
 			slog.Any("send_error", err))
-	case s.For == plan.Here || next.For != plan.ErrorQueue || s.For == next.For:
+	case next.Last && !s.Last:
+		logFailure(ctx, log.moved, slog.LevelError, w.failure, "error queue refuses the message in every form; moving message to the broker's dead-letter queue",
+			slog.String("queue", w.decision.errorQueue), slog.Any("cause", err))
+	case s.For == plan.Here || s.Last || next.For != plan.ErrorQueue || s.For == next.For:
 	case s.For == plan.BrokerQueue:
 		logFailure(ctx, log.moved, slog.LevelError, w.failure, "broker does not dead-letter the message; moving message to the error queue",
 			slog.String("queue", w.decision.errorQueue), slog.Any("cause", err))

@@ -132,7 +132,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 		}
 		out := c.movedCopy(w, w.failure, queue, s.Form, ReasonMoveToError)
 		err := c.replace(w, s, w.sendsWith(s, out))
-		if err == nil && s.Form == plan.Bare {
+		if err == nil && s.Form >= plan.Bare {
 			c.ep.log.logLeftOut(w.attempt.decisionContext(), w.failure, "message was moved without headers of its sender, which the transport refused", w.failure.leftOut(&out))
 		}
 		return err
@@ -167,7 +167,7 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	case plan.Unreachable:
 		c.run.reportUnreachable(queue, w.replaces(s), err, began)
 	case plan.TooLarge, plan.BadHeader, plan.Unsupported:
-		if result != plan.Unsupported && s.Form != plan.Bare {
+		if result != plan.Unsupported && (s.Form != plan.Bare || w.failure != nil) {
 			w.refusedBy = queue
 		} else if w.failure == nil {
 			effect := "it is stored further"
@@ -180,11 +180,11 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 	return result, err
 }
 
-// movedCopy returns the failed message for an error queue, in one form. The bare one also has
-// neither group key nor properties: any of them may be the part that the transport refuses.
+// movedCopy returns the failed message for an error queue, in one form. From the bare one on it
+// has neither group key nor properties: any of them may be the part that the transport refuses.
 func (c *carrier) movedCopy(w *work, f *failure, queue string, form plan.Form, reason SendReason) Outgoing {
 	out := failedCopy(f, queue, c.headersOf(w, f, form), reason)
-	if form == plan.Bare {
+	if form >= plan.Bare {
 		out.GroupKey, out.Properties = "", nil
 	}
 	return out
@@ -199,6 +199,8 @@ func (c *carrier) headersOf(w *work, f *failure, form plan.Form) Headers {
 		return copyForErrorSender(f)
 	case plan.Bare:
 		return copyForErrorBare(f)
+	case plan.Body:
+		return Headers{}
 	}
 	return headersForCopy(f, &w.decision, c.ep.host, c.ep.caps.limitsForCopy(w.attempt.delivery.Incoming()))
 }
@@ -273,7 +275,7 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 			return classOf(err)
 		}
 	}
-	if s.Form == plan.Bare && f.namesAnotherQueue() { // the message would keep this header
+	if s.Form == plan.Bare && !s.Last && f.namesAnotherQueue() { // the message would keep this header
 		return plan.BadHeader, fmt.Errorf("%w: headers of its failure are refused, and its own %s names %q", ErrInvalidHeader, headers.FailedQ, bounded.Name(f.headers.Get(headers.FailedQ)))
 	}
 	letter := DeadLetter{Reason: w.decision.reason.kind, Description: boundedText(f.description(), maxDeadLetterDescription)}

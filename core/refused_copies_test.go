@@ -96,6 +96,74 @@ func TestRefusedCopies_EndInTheErrorQueue(t *testing.T) {
 	}
 }
 
+// refuseHeaders refuses copies with any header for their size, as a broker does with copies of a
+// message of exactly the largest size.
+func refuseHeaders(out []core.Outgoing) error {
+	for _, o := range out {
+		if o.Headers.Len() > 0 && strings.HasPrefix(o.ID, "bad") && o.Reason.IsCopy() {
+			return &core.SendError{Results: []core.SendResult{{ID: o.ID, To: o.Queue, State: core.SendRefused, Err: core.ErrTooLarge}}}
+		}
+	}
+	return nil
+}
+
+// A message that has no room for any header of ours leaves the queue too: to the broker's own
+// dead-letter queue, or as its body alone.
+func TestRefusedCopies_NoRoomForAHeader(t *testing.T) {
+	for _, deadLetters := range []bool{true, false} {
+		t.Run(fmt.Sprintf("dead letters %v", deadLetters), func(t *testing.T) {
+			able := withCapabilities(func(c *core.Capabilities) { c.GroupOrder, c.DeadLetter = false, deadLetters })
+			inModesWith(t, able, retryModes, func(fx *fixture) {
+				fx.broker.setFaults(faults{send: refuseHeaders})
+				var good recorder[string]
+				var moved recorder[core.Recovery]
+				ep := fx.newEndpoint("orders", core.Config{Recoverability: noRetries, Observers: []core.Observer{{Recovered: func(_ context.Context, r core.Recovery) { moved.add(r) }}}})
+				fx.handle(ep, "order", func(_ context.Context, m *core.Message) error {
+					if strings.HasPrefix(m.ID, "bad") {
+						return errBoom
+					}
+					good.add(m.ID)
+					return nil
+				})
+				for i := range manyRefused {
+					out := order(fmt.Sprintf("bad%d", i))
+					out.Headers.Set(headers.FailedQ, "elsewhere") // by its sender
+					fx.send(out)
+				}
+				fx.send(order("good"))
+				fx.run(ep)
+				fx.advance(time.Minute)
+				fx.wantDepth("orders", 0)
+				equal(fx, "good messages", good.len(), 1)
+				equal(fx, "stalled", ep.Health().Stalled, false)
+				equal(fx, "critical errors", ep.Health().CriticalErrors, 0)
+				equal(fx, "reports", moved.len(), manyRefused)
+				for _, r := range moved.all() {
+					if r.DeadLettered != deadLetters {
+						fx.Fatalf("reported as %+v", r)
+					}
+				}
+				queue := "error"
+				if deadLetters {
+					queue = inmemory.DeadLetterQueue("orders")
+				}
+				messages := fx.messages(queue)
+				equal(fx, "messages in "+queue, len(messages), manyRefused)
+				for _, m := range messages {
+					if want := "body of " + m.ID; string(m.Body) != want {
+						fx.Fatalf("body %q, want %q", m.Body, want)
+					}
+					if deadLetters && m.Headers.Get(headers.FailedQ) != "orders" {
+						fx.Fatalf("dead-lettered as %v", m.Headers.Map())
+					}
+				}
+				text := map[bool]string{true: "moving message to the broker's dead-letter queue", false: "without headers of its sender"}[deadLetters]
+				equal(fx, "lines", len(fx.logs.find(text)), manyRefused)
+			})
+		})
+	}
+}
+
 // A refused copy for a delayed retry is no reason to try for ever.
 func TestRefusedCopies_DelayedRetryGoesToTheErrorQueue(t *testing.T) {
 	for part, spoil := range badParts {

@@ -97,3 +97,50 @@ func sendForeign(t *testing.T, s *site, queue string, m *azservicebus.Message) {
 		t.Fatal(err)
 	}
 }
+
+// The service has accepted the largest message that it takes, and refuses each copy of it: it ends as a dead letter, and tells which queue it failed
+// in, though its sender has written another one.
+func TestFailure_OfTheLargestForeignMessage(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, sbserver.Config{})
+	transport := s.provisioned(t, asb.Config{}, "q", "error")
+	client, err := azservicebus.NewClientFromConnectionString(s.ConnectionString(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(t.Context())) }()
+	sender, err := client.NewSender("q", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := 256 << 10 // without its headers
+	for {
+		m := &azservicebus.Message{Body: make([]byte, size), ApplicationProperties: map[string]any{headers.MessageTypes: "job", headers.FailedQ: "elsewhere"}}
+		if err := sender.SendMessage(t.Context(), m, nil); err == nil {
+			break
+		} else if size--; size < 255<<10 {
+			t.Fatal(err)
+		}
+	}
+	ep, err := core.New("q", transport, core.Config{Recoverability: core.Recoverability{
+		Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Handle(ep, jobType, func(context.Context, *core.Message, []byte) error { return errors.New("out of stock") })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- ep.Run(ctx) }()
+	in := take(t, openReceiver(t, transport, "q/$deadletterqueue", 1), 1)[0].Incoming()
+	if len(in.Body) != size || in.Headers.Get(headers.FailedQ) != "q" || in.Headers.Get("DeadLetterErrorDescription") != "out of stock" {
+		t.Errorf("it came with %d bytes, want %d, and %v", len(in.Body), size, in.Headers)
+	}
+	if n := ep.Health().CriticalErrors; n > 0 {
+		t.Errorf("%d critical errors, want none", n)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -39,7 +39,7 @@ func factsOf(f Facts, pause bool) string {
 		is   bool
 		name string
 	}{
-		{pause, "pause"}, {f.None, "none"}, {f.Atomic, "atomic"}, {f.Delayed, "delayed"}, {f.CountsReleases, "counts releases"}, {f.Grouped, "grouped"},
+		{pause, "pause"}, {f.None, "none"}, {f.Atomic, "atomic"}, {f.Delayed, "delayed"}, {f.DeadLetters, "dead-letters"}, {f.CountsReleases, "counts releases"}, {f.Grouped, "grouped"},
 		{f.Isolated, "isolated"}, {f.Hook, "hook"}, {f.Edit, "edit"}, {f.Committed, "committed"}, {f.SendsFailed, "sends failed"},
 		{f.Configured, "configured"}, {f.Ending, "ending"},
 	} {
@@ -129,7 +129,7 @@ type walkKey struct {
 	Progress
 	decision Decision
 	at       int
-	steps    [32]Step
+	steps    [40]Step
 }
 
 // explorer explores a scenario. Walks are numbered: the same step with the same outcome
@@ -717,11 +717,12 @@ func scenarios() []scenario {
 			f.Delayed, f.Hook, f.Committed = on(0), on(1), on(2)
 			f.Edit = f.Hook != f.Committed // it depends on neither
 			for _, target := range []Place{ErrorQueue, NamedQueue, CustomQueue, BrokerQueue} {
-				if f.Configured = on(3); !f.Configured || target == CustomQueue {
+				f.DeadLetters = target == BrokerQueue || target == ErrorQueue && on(3)
+				if f.Configured = on(3) && target == CustomQueue; !on(3) || f.Configured || f.DeadLetters {
 					add(scenario{decision: Decision{Action: MoveToError, Target: target}, facts: f})
 				}
 			}
-			f.Configured = false
+			f.Configured, f.DeadLetters = false, false
 			if f.SendsFailed = on(3); f.SendsFailed {
 				if f.Committed {
 					add(scenario{decision: Decision{Action: MoveToError, Target: ErrorQueue}, facts: f})

@@ -23,6 +23,7 @@ type Decision struct {
 type Facts struct {
 	None, Atomic   bool // the transaction mode
 	Delayed        bool // the transport has delayed delivery
+	DeadLetters    bool // and a dead-letter queue of the broker
 	CountsReleases bool
 	Grouped        bool // the message stays before others of its group
 	Isolated       bool // it must not be kept beside other messages
@@ -173,11 +174,23 @@ func (l *ladder) moveToError(d Decision, f Facts, p Progress) {
 		}
 	}
 	to(ErrorQueue, false)
+	l.lastResort(f)
 	store(ErrorQueue, false)
 	if f.None {
 		l.add(Step{Verb: Lose})
 	} else {
 		l.add(Step{Verb: Keep})
+	}
+}
+
+// lastResort plans the end of a message that the error queue refuses in every form, so that
+// this process does not keep it for ever: such as one of the largest size, which has no room
+// for FailedQ.
+func (l *ladder) lastResort(f Facts) {
+	if f.DeadLetters && !f.None {
+		l.copies(Step{Verb: DeadLetter, Place: BrokerQueue, For: BrokerQueue, Atomic: true, Last: true}, Full, Small, Bare)
+	} else {
+		l.add(Step{Verb: Copy, Place: ErrorQueue, For: ErrorQueue, Atomic: f.Atomic, Form: Body})
 	}
 }
 

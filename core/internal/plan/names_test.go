@@ -10,7 +10,7 @@ var placeNames = [places]string{"", "hook", "committed", "ahead", "broker's queu
 
 func (p Place) String() string { return placeNames[p] }
 
-var formNames = [forms]string{"", "clean", "small", "sender", "bare"}
+var formNames = [forms]string{"", "clean", "small", "sender", "bare", "body"}
 
 func (f Form) String() string { return formNames[f] }
 
@@ -36,7 +36,7 @@ var classNames = [Classes]string{"ok", "too large", "bad header", "no queue", "u
 
 func (c Class) String() string { return classNames[c] }
 
-var nextNames = [nexts]string{"-", "go", "wait", "redecide", "done", "gone", "lose", "smaller", "fewer", "elsewhere", "instead", "rest", "same", "give back"}
+var nextNames = [nexts]string{"-", "go", "wait", "redecide", "done", "gone", "lose", "smaller", "fewer", "elsewhere", "instead", "at last", "rest", "same", "give back"}
 
 func (n Next) String() string { return nextNames[n] }
 

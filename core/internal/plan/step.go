@@ -79,6 +79,7 @@ const (
 	Small       // the headers of the sender and FailedQ
 	Sender      // the headers of the sender alone, without those of a failure at another queue
 	Bare        // the fewest: those that an operator needs; of a retry all but the trace, of which RetryAfter keeps a time; of a dead letter none
+	Body        // the body alone
 	forms       // their number
 )
 
@@ -94,6 +95,7 @@ type Step struct {
 	Patient  bool // a place that cannot be reached is waited for, not left
 	Optional bool // where the plan would wait or end it goes on
 	Once     bool // there is no later try
+	Last     bool // only for a message that its destination refuses in every form
 }
 
 // Class is the outcome of a step.

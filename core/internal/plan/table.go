@@ -14,10 +14,11 @@ const (
 	Gone            // the broker delivers it again
 	LoseIt          // it ends here, and an operator is told
 
-	smaller         // the next form of the same copy; without one, nextDestination
-	fewer           // the next form with fewer headers; without one, nextDestination
+	smaller         // the next form of the same copy; without one, lastDestination
+	fewer           // the next form with fewer headers; without one, lastDestination
 	elsewhere       // the next place
 	nextDestination // the next destination; without one, elsewhere
+	lastDestination // likewise, the last resort among them
 	onlyConsume     // the copy is out: only Consume is left
 	same            // the step once more, without HandleFailed's messages
 	release         // undecided: the message is released
@@ -43,7 +44,7 @@ func (r row) except(cells row) row {
 }
 
 // copies is the row of a copy that must arrive somewhere.
-var copies = every(onlyConsume, nextDestination, elsewhere).except(row{TooLarge: fewer, BadHeader: smaller, Companion: same})
+var copies = every(onlyConsume, nextDestination, elsewhere).except(row{TooLarge: fewer, BadHeader: smaller, Unsupported: lastDestination, Companion: same})
 
 // following is the table: (verb, class) -> next.
 var following = [verbs]row{
@@ -112,16 +113,16 @@ func to(steps []Step, at int, n Next) int {
 		return at
 	case smaller, fewer:
 		i := find(func(t Step) bool {
-			return t.Verb == s.Verb && t.Place == s.Place && t.For == s.For && (n == smaller || t.Form > Clean)
+			return t.Verb == s.Verb && t.Place == s.Place && t.For == s.For && t.Last == s.Last && (n == smaller || t.Form > Clean)
 		})
 		if i >= 0 {
 			return i
 		}
-		return to(steps, at, nextDestination)
-	case nextDestination:
-		if i := find(func(t Step) bool { return t.For != Here && t.For != s.For }); i >= 0 {
+		return to(steps, at, lastDestination)
+	case nextDestination, lastDestination:
+		if i := find(func(t Step) bool { return t.For != Here && t.For != s.For && (n == lastDestination || !t.Last) }); i >= 0 {
 			return i
 		}
 	}
-	return find(func(t Step) bool { return t.Place != s.Place })
+	return find(func(t Step) bool { return t.Place != s.Place && !t.Last })
 }

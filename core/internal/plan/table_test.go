@@ -23,14 +23,14 @@ send committed hook            | go        | elsewhere  | elsewhere  | elsewhere
 send committed (optional)      | go        | elsewhere  | elsewhere  | elsewhere  | elsewhere   | elsewhere  | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
 send committed (once)          | go        | redecide   | redecide   | redecide   | redecide    | redecide   | redecide    | redecide   | .redecide  | .redecide   | .redecide   | gone  | done
 edit                           | go        | .elsewhere | .elsewhere | .elsewhere | .elsewhere  | .elsewhere | .elsewhere  | .elsewhere | .elsewhere | go          | give back   | gone  | .elsewhere
-dead-letter (atomic)           | done      | fewer      | smaller    | instead    | instead     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
-dead-letter (atomic) (patient) | done      | fewer      | smaller    | instead    | instead     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
-copy                           | rest      | fewer      | smaller    | instead    | instead     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
-copy (atomic)                  | done      | fewer      | smaller    | instead    | instead     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
-copy (patient)                 | rest      | fewer      | smaller    | instead    | instead     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
-store                          | rest      | fewer      | smaller    | instead    | instead     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
-store (atomic)                 | done      | fewer      | smaller    | instead    | instead     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
-store (patient)                | rest      | fewer      | smaller    | instead    | instead     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
+dead-letter (atomic)           | done      | fewer      | smaller    | instead    | at last     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
+dead-letter (atomic) (patient) | done      | fewer      | smaller    | instead    | at last     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
+copy                           | rest      | fewer      | smaller    | instead    | at last     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
+copy (atomic)                  | done      | fewer      | smaller    | instead    | at last     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
+copy (patient)                 | rest      | fewer      | smaller    | instead    | at last     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
+store                          | rest      | fewer      | smaller    | instead    | at last     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
+store (atomic)                 | done      | fewer      | smaller    | instead    | at last     | same       | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
+store (patient)                | rest      | fewer      | smaller    | instead    | at last     | same       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
 again                          | rest      | fewer      | smaller    | wait       | redecide    | wait       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
 again (atomic)                 | done      | fewer      | smaller    | wait       | redecide    | wait       | wait        | wait       | .wait      | .wait       | .wait       | gone  | done
 again (optional)               | rest      | fewer      | smaller    | elsewhere  | elsewhere   | elsewhere  | elsewhere   | elsewhere  | .elsewhere | .elsewhere  | .elsewhere  | gone  | done
@@ -135,7 +135,7 @@ func flagged(s Step) string {
 	for _, flag := range []struct {
 		is   bool
 		name string
-	}{{s.Atomic, "atomic"}, {s.Patient, "patient"}, {s.Optional, "optional"}, {s.Once, "once"}} {
+	}{{s.Atomic, "atomic"}, {s.Patient, "patient"}, {s.Optional, "optional"}, {s.Once, "once"}, {s.Last, "last"}} {
 		if flag.is {
 			text += " (" + flag.name + ")"
 		}

@@ -11,7 +11,7 @@ type Walk struct {
 
 	steps []Step
 	at    int
-	buf   [32]Step
+	buf   [40]Step
 }
 
 // Decided sets the decision to carry out.
@@ -61,7 +61,7 @@ func (w *Walk) Went(c Class) Next {
 		return Go
 	}
 	switch n {
-	case Go, same, smaller, fewer, elsewhere, nextDestination:
+	case Go, same, smaller, fewer, elsewhere, nextDestination, lastDestination:
 		next := to(w.steps, w.at, n)
 		for w.CommittedSent && next >= 0 && next < len(w.steps) && w.steps[next].Verb == SendCommitted {
 			next++ // they left before the take-over that failed
@@ -70,6 +70,9 @@ func (w *Walk) Went(c Class) Next {
 			return Redecide
 		}
 		w.leave(s, w.steps[next])
+		if w.steps[next].Last && w.Atomic && w.HookRan && !w.AheadSent {
+			w.Dropped = true // HandleFailed's messages cannot leave with it
+		}
 		w.at = next
 		return Go
 	case onlyConsume:

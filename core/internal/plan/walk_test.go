@@ -48,6 +48,7 @@ func TestWalk(t *testing.T) {
 	custom := Decision{Action: MoveToError, Target: CustomQueue}
 	hook := Facts{Hook: true, Committed: true}
 	atomic := Facts{Hook: true, Atomic: true}
+	letters := Facts{Delayed: true, DeadLetters: true}
 	for name, c := range map[string]struct {
 		d              Decision
 		f              Facts
@@ -63,6 +64,16 @@ func TestWalk(t *testing.T) {
 			"copy error queue; copy error queue, small; copy error queue, sender"},
 		"no form is accepted": {errorQueue, Facts{Delayed: true}, "unsupported, bad header, bad header, bad header, bad header, ok",
 			"copy error queue; store own queue for error queue; store own queue for error queue, clean; store own queue for error queue, small; store own queue for error queue, bare; keep -> wait"},
+		"no form is accepted but the body": {errorQueue, Facts{Delayed: true}, "too large, too large, too large, too large, ok, ok",
+			"copy error queue; copy error queue, small; copy error queue, sender; copy error queue, bare; copy error queue, body; consume -> done"},
+		"no form is accepted, and the broker dead-letters": {errorQueue, letters, "too large, too large, too large, too large, bad header, ok",
+			"copy error queue; copy error queue, small; copy error queue, sender; copy error queue, bare; dead-letter broker's queue; dead-letter broker's queue, small -> done"},
+		"neither does the broker dead-letter": {errorQueue, letters, "unsupported, unsupported, unsupported, ok, unsupported, ok",
+			"copy error queue; dead-letter broker's queue; store own queue for error queue; keep; copy error queue; dead-letter broker's queue -> done"},
+		"no dead letter in an outage": {errorQueue, letters, "unreachable, unreachable, ok, no queue, too large",
+			"copy error queue; store own queue for error queue; keep; copy error queue; store own queue for error queue; store own queue for error queue, small"},
+		"the last resort is without HandleFailed's messages": {errorQueue, Facts{Hook: true, Atomic: true, DeadLetters: true}, "ok, ok, unsupported, unreachable, ok, ok, ok",
+			"undo hook; hook hook; copy error queue; dead-letter broker's queue; keep; undo hook; hook hook; copy error queue"},
 		"an outage of the error queue": {errorQueue, Facts{Delayed: true}, "unreachable, ok, ok",
 			"copy error queue; store own queue for error queue; consume -> done"},
 		"a missing custom queue": {custom, Facts{Delayed: true, Configured: true}, "no queue",
