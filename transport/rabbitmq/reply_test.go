@@ -23,7 +23,13 @@ const directReplies = "amq.rabbitmq.reply-to"
 // otherwise.
 func answering(t *testing.T, s *site) *rabbitmq.Transport {
 	t.Helper()
-	transport := s.provisioned(t, rabbitmq.Config{}, "billing", "error")
+	return answeringIn(t, s, rabbitmq.Config{})
+}
+
+// answeringIn is answering on a transport with a configuration.
+func answeringIn(t *testing.T, s *site, cfg rabbitmq.Config) *rabbitmq.Transport {
+	t.Helper()
+	transport := s.provisioned(t, cfg, "billing", "error")
 	ep, err := core.New("billing", transport, core.Config{
 		Logger:         slog.New(slog.DiscardHandler),
 		Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
@@ -169,5 +175,64 @@ func TestDirectReplyTo_PseudoQueueInHeader(t *testing.T) {
 		if got := failed.Headers["NServiceBus.ReplyToAddress"]; got != directReplies {
 			t.Errorf("its reply address is %q", got)
 		}
+	})
+}
+
+// A client may let the broker name the queue for its replies, in any topology.
+func TestReply_ToQueueNamedByTheBroker(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		for _, topology := range []rabbitmq.RoutingTopology{rabbitmq.Conventional, rabbitmq.Direct, rabbitmq.NServiceBus} {
+			t.Run(topology.String(), func(t *testing.T) {
+				s := newSite(t, s.Server)
+				transport := answeringIn(t, s, rabbitmq.Config{Topology: topology, UnverifiedDeliveryLimit: true})
+				ch := s.channel(t)
+				queue, err := ch.QueueDeclare("", false, true, true, false, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasPrefix(queue.Name, "amq.gen-") {
+					t.Fatalf("the broker named the queue %q", queue.Name)
+				}
+				replies, err := ch.Consume(queue.Name, "", true, true, false, false, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ask(t, ch, queue.Name, `{"Number":42}`)
+				select {
+				case reply := <-replies:
+					if string(reply.Body) != `{"Number":42}` || reply.CorrelationId != "c-1" {
+						t.Errorf("the reply is %s, correlation %q", reply.Body, reply.CorrelationId)
+					}
+				case <-time.After(patience):
+					t.Fatalf("there is no reply; in the error queue are %v", s.take(t, "error"))
+				}
+				if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: queue.Name, Delay: time.Second}); !errors.Is(err, errors.ErrUnsupported) {
+					t.Errorf("Send of a delayed reply = %v, want ErrUnsupported", err)
+				}
+			})
+		}
+	})
+}
+
+// A queue that the broker named ends with its client: a reply to it is one to a queue that
+// does not exist.
+func TestReply_ToQueueNamedByTheBroker_ClientIsGone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		transport := answering(t, s)
+		client := s.channel(t)
+		queue, err := client.QueueDeclare("", false, true, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.QueueDelete(queue.Name, false, false, false); err != nil {
+			t.Fatal(err)
+		}
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: queue.Name}); !errors.Is(err, core.ErrQueueNotFound) {
+			t.Errorf("Send = %v, want ErrQueueNotFound", err)
+		}
+		ask(t, s.channel(t), queue.Name, `{"Number":1}`)
+		awaitTrue(t, "the request is in the error queue", func() bool { return len(s.take(t, "error")) == 1 })
 	})
 }

@@ -100,25 +100,23 @@ func (c *sendCall) add(i int) error {
 			}
 		}
 		m.event, m.mandatory = true, true // the broker returns an event that reaches no queue
-	case strings.HasPrefix(out.Queue, names.ReplyPrefix):
-		if err := names.CheckReply(out.Queue); err != nil {
-			return err
-		}
-		if out.Delay > 0 {
-			return fmt.Errorf("Delay of a reply to a client with direct reply-to: %w", errors.ErrUnsupported)
-		}
-		m.key = out.Queue // not mandatory: whether a broker returns it depends on its version
-		to = &c.toClients
 	default:
-		queue, err := names.Queue(out.Queue)
+		queue, err := names.Destination(out.Queue)
 		if err != nil {
 			return err
 		}
-		if out.Delay > 0 {
+		isClient := names.IsClient(queue)
+		switch {
+		case isClient && out.Delay > 0: // its queue cannot be bound to the delays
+			return fmt.Errorf("Delay of a reply to the queue of a client, %q: %w", queue, errors.ErrUnsupported)
+		case strings.HasPrefix(queue, names.ReplyPrefix):
+			m.key = queue // not mandatory: whether a broker returns it depends on its version
+			to = &c.toClients
+		case out.Delay > 0:
 			m.exchange, m.key, _ = delays.Route(out.Delay, queue)
-		} else {
+		default:
 			m.key, m.mandatory = queue, true
-			if t.cfg.Topology != NServiceBus { // declareDestinations looks for the queue's exchange
+			if isClient || t.cfg.Topology != NServiceBus { // otherwise declareDestinations looks for the queue's exchange
 				to = &c.toQueues
 			}
 		}

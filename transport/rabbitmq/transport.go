@@ -184,17 +184,11 @@ func (t *Transport) GoString() string { return t.String() }
 // encrypted or do not verify the server.
 func (t *Transport) Warnings() []string { return t.warnings.Take() }
 
-// Address returns the queue's name, which is its address. The name of a client with direct
-// reply-to (amq.rabbitmq.reply-to.*) is also an address, to which messages can be sent, but
-// not a queue to receive from.
+// Address returns the queue's name, which is its address. The names of clients with direct
+// reply-to (amq.rabbitmq.reply-to.*) and of queues that the broker named (amq.gen-*) are also
+// addresses, to which messages can be sent, but not queues to receive from.
 func (t *Transport) Address(queue string) (string, error) {
-	if strings.HasPrefix(queue, names.ReplyPrefix) {
-		if err := names.CheckReply(queue); err != nil {
-			return "", fmt.Errorf("rabbitmq: address: %w", err)
-		}
-		return queue, nil
-	}
-	name, err := names.Queue(queue)
+	name, err := names.Destination(queue)
 	if err != nil {
 		return "", fmt.Errorf("rabbitmq: address: %w", err)
 	}

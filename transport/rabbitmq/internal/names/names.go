@@ -71,11 +71,29 @@ const (
 	// ReplyPrefix begins the addresses of such clients. They are not queues: the broker
 	// passes a message on to the client's channel, or drops it.
 	ReplyPrefix = DirectReplies + "."
+
+	// generatedPrefix begins the names that the broker gives to queues which clients
+	// declare without a name. Only the broker may declare them, but anybody may send to
+	// them.
+	generatedPrefix = BrokerPrefix + "gen-"
 )
 
-// CheckReply checks a name that begins with ReplyPrefix.
-func CheckReply(name string) error {
-	return check("client for replies", name, MaxShortString)
+// IsClient reports whether a name is the address of a client that awaits replies: one with
+// direct reply-to, or the queue that the broker named for it.
+func IsClient(name string) bool {
+	return strings.HasPrefix(name, ReplyPrefix) || strings.HasPrefix(name, generatedPrefix)
+}
+
+// Destination checks the name of a queue or a client to which messages are sent, and returns
+// it.
+func Destination(name string) (string, error) {
+	if !IsClient(name) {
+		return Queue(name)
+	}
+	if err := check("client for replies", name, MaxShortString); err != nil {
+		return "", transport.Permanent(err)
+	}
+	return name, nil
 }
 
 // TopicExchange returns the name of a topic's exchange.

@@ -52,6 +52,30 @@ func TestNames(t *testing.T) {
 	}
 }
 
+func TestDestination(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]struct{ destination, client bool }{
+		"billing":                             {true, false},
+		"amq.gen-JzTY20BRgKO-HjmUJj0wLg":      {true, true},
+		"amq.rabbitmq.reply-to.g1h2.x":        {true, true},
+		"amq.rabbitmq.reply-to":               {false, false},
+		"amq.topic":                           {false, false},
+		"amq.gen":                             {false, false},
+		"amq.gen-\n":                          {false, true},
+		"amq.gen-" + strings.Repeat("q", 247): {true, true},
+		"amq.gen-" + strings.Repeat("q", 248): {false, true},
+		"amq.rabbitmq.reply-to." + "\xff":     {false, true},
+	} {
+		got, err := Destination(name)
+		if (err == nil) != want.destination || err == nil && got != name || IsClient(name) != want.client {
+			t.Errorf("%.40q: %q, %v, client %v; want %+v", name, got, err, IsClient(name), want)
+		}
+		if _, err := Queue(name); err == nil && want.client {
+			t.Errorf("%.40q can be declared", name)
+		}
+	}
+}
+
 func TestEventExchange(t *testing.T) {
 	t.Parallel()
 	for topic, want := range map[string]string{
