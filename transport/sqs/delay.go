@@ -185,7 +185,7 @@ func (d *delivery) now() time.Time {
 // copied returns the message as it was received, without the attributes of these names.
 func (d *delivery) copied(without ...string) *sending {
 	m := d.in.Native.(*types.Message)
-	s := &sending{Encoded: &message.Encoded{Text: aws.ToString(m.Body)}, native: maps.Clone(m.MessageAttributes)}
+	s := &sending{Encoded: &message.Encoded{Text: aws.ToString(m.Body)}, native: maps.Clone(m.MessageAttributes), trace: m.Attributes[string(types.MessageSystemAttributeNameAWSTraceHeader)]}
 	for _, name := range without {
 		delete(s.native, name)
 	}

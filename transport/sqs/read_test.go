@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awssns "github.com/aws/aws-sdk-go-v2/service/sns"
@@ -27,6 +28,9 @@ const wrapperOfNServiceBus = `{"Body":"eyJOdW1iZXIiOjd9","S3BodyKey":null,"Heade
 // s3Event is an event as Amazon S3 sends it to a queue.
 const s3Event = `{"Records":[{"eventVersion":"2.1","eventSource":"aws:s3","awsRegion":"us-east-1","eventName":"ObjectCreated:Put",` +
 	`"s3":{"s3SchemaVersion":"1.0","bucket":{"name":"pictures","arn":"arn:aws:s3:::pictures"},"object":{"key":"cat.png","size":1024}}}]}`
+
+// notificationOfSNS is an envelope, which an application may also send as its message.
+const notificationOfSNS = `{"Type":"Notification","MessageId":"1","TopicArn":"arn:aws:sns:us-east-1:1:Interop-Order","Message":"Hello world!","Timestamp":"2026-01-02T03:04:05.678Z"}`
 
 func TestReceive_ReadsAllShapes(t *testing.T) {
 	t.Parallel()
@@ -110,10 +114,26 @@ func TestReceive_ReadsAllShapes(t *testing.T) {
 			want: wrapperOfNServiceBus, headers: map[string]string{"NServiceBus.EnclosedMessageTypes": "Interop.Order"},
 		},
 		"foreign without JSON": {body: "<Order/>", want: "<Order/>", headers: map[string]string{}},
-		"foreign with an attribute that is no text": {
-			body: "hello", attributes: attributes{"bytes": {DataType: aws.String("Binary"), BinaryValue: []byte{0xff}}},
-			want: "hello", headers: map[string]string{}, malformed: `"bytes"`,
+		"foreign with attributes of other types": {
+			body: "hello", attributes: attributes{
+				"bytes": {DataType: aws.String("Binary.gzip"), BinaryValue: []byte{0xff, 0, 1}}, "text": {DataType: aws.String("Binary"), BinaryValue: []byte("é")},
+				"n": {DataType: aws.String("Number.int"), StringValue: aws.String("-42")}, "label": {DataType: aws.String("String.url"), StringValue: aws.String("x")},
+			},
+			want: "hello", headers: map[string]string{"bytes": "/wAB", "text": "é", "n": "-42", "label": "x"},
 		},
+		"foreign text of the stand-in for an empty body": {body: "empty message", want: "empty message", headers: map[string]string{}},
+		"raw notification of SNS": {
+			body: notificationOfSNS, attributes: attributes{headersAttribute: text(`{"NServiceBus.MessageId":"m-1"}`)},
+			id: "m-1", want: notificationOfSNS, headers: map[string]string{"NServiceBus.MessageId": "m-1"},
+		},
+		"raw notification of SNS with unreadable headers": {
+			body: notificationOfSNS, attributes: attributes{headersAttribute: text("no JSON")}, want: notificationOfSNS, headers: map[string]string{}, malformed: headersAttribute,
+		},
+		"foreign notification of SNS with a type": {
+			body: notificationOfSNS, attributes: attributes{"MessageTypeFullName": text("Interop.Archive")},
+			want: notificationOfSNS, headers: map[string]string{"NServiceBus.EnclosedMessageTypes": "Interop.Archive"},
+		},
+		"text after a notification of SNS": {body: notificationOfSNS + " {}", want: notificationOfSNS + " {}", headers: map[string]string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.put(t, "billing", c.body, c.attributes)
@@ -170,6 +190,7 @@ func TestReceive_ReadsEnvelopeOfSNS(t *testing.T) {
 		body       string
 		attributes map[string]snstypes.MessageAttributeValue
 		want, id   string
+		subject    *string
 		headers    map[string]string
 	}{
 		"wrapper": {
@@ -181,11 +202,17 @@ func TestReceive_ReadsEnvelopeOfSNS(t *testing.T) {
 		},
 		"foreign": {
 			body: "hello", attributes: map[string]snstypes.MessageAttributeValue{"MessageTypeFullName": snsText("Interop.Order"), "a": snsText("b"), "bytes": binary},
-			want: "hello", headers: map[string]string{"NServiceBus.EnclosedMessageTypes": "Interop.Order", "a": "b", "bytes": "raw"},
+			want: "hello", subject: aws.String("an order"), headers: map[string]string{
+				"NServiceBus.EnclosedMessageTypes": "Interop.Order", "a": "b", "bytes": "raw", "AmazonSNS.Subject": "an order", "AmazonSNS.TopicArn": *topic.TopicArn,
+			},
+		},
+		"foreign with bytes": {
+			body: "empty message", attributes: map[string]snstypes.MessageAttributeValue{"bytes": {DataType: aws.String("Binary"), BinaryValue: []byte{0xff, 0, 1}}},
+			want: "empty message", headers: map[string]string{"bytes": "/wAB", "AmazonSNS.TopicArn": *topic.TopicArn},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := s.sns.Publish(t.Context(), &awssns.PublishInput{TopicArn: topic.TopicArn, Message: &c.body, MessageAttributes: c.attributes}); err != nil {
+			if _, err := s.sns.Publish(t.Context(), &awssns.PublishInput{TopicArn: topic.TopicArn, Message: &c.body, MessageAttributes: c.attributes, Subject: c.subject}); err != nil {
 				t.Fatal(err)
 			}
 			d := take(t, receiver, 1)[0]
@@ -193,7 +220,12 @@ func TestReceive_ReadsEnvelopeOfSNS(t *testing.T) {
 			if body := *in.Native.(*types.Message).Body; !strings.Contains(body, "TopicArn") {
 				t.Fatalf("SNS put no envelope around %q", body)
 			}
-			if string(in.Body) != c.want || !maps.Equal(in.Headers.Map(), c.headers) || in.Malformed != nil || c.id != "" && in.ID != c.id {
+			got := in.Headers.Map()
+			if at, err := time.Parse(time.RFC3339, got["AmazonSNS.Timestamp"]); (err != nil || at.IsZero()) && c.id == "" {
+				t.Errorf("the time of the publish is %q", got["AmazonSNS.Timestamp"])
+			}
+			delete(got, "AmazonSNS.Timestamp")
+			if string(in.Body) != c.want || !maps.Equal(got, c.headers) || in.Malformed != nil || c.id != "" && in.ID != c.id {
 				t.Errorf("id %q, body %q, headers %q, malformed: %v", in.ID, in.Body, in.Headers.Map(), in.Malformed)
 			}
 			if err := d.Complete(t.Context()); err != nil {

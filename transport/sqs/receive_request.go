@@ -17,6 +17,7 @@ var systemAttributes = []types.MessageSystemAttributeName{
 	types.MessageSystemAttributeNameApproximateFirstReceiveTimestamp,
 	types.MessageSystemAttributeNameSentTimestamp,
 	types.MessageSystemAttributeNameMessageGroupId,
+	types.MessageSystemAttributeNameAWSTraceHeader,
 }
 
 // request requests messages, and waits WaitTime for the first one. It is not canceled

@@ -170,7 +170,7 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*ba
 	for i, e := range entries {
 		s := e.Item
 		in.Entries[i] = types.SendMessageBatchRequestEntry{
-			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.Text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(),
+			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.Text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(), MessageSystemAttributes: s.systemAttributes(),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
 		}
 	}

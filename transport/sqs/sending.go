@@ -31,6 +31,7 @@ type sending struct {
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
 	native        map[string]types.MessageAttributeValue // of a message that is forwarded unchanged
+	trace         string                                 // AWSTraceHeader of that message
 	unknown       bool                                   // after an error: the message may have been accepted
 	required      bool                                   // Outgoing.RequireSubscriber
 }
@@ -150,6 +151,16 @@ func (s *sending) bytes() int {
 		n += len(name) + len(aws.ToString(v.DataType)) + len(aws.ToString(v.StringValue)) + len(v.BinaryValue)
 	}
 	return n
+}
+
+// systemAttributes returns the only attribute of the service that a sender can set.
+func (s *sending) systemAttributes() map[string]types.MessageSystemAttributeValue {
+	if s.trace == "" {
+		return nil
+	}
+	return map[string]types.MessageSystemAttributeValue{
+		string(types.MessageSystemAttributeNameForSendsAWSTraceHeader): {DataType: &stringType, StringValue: &s.trace},
+	}
 }
 
 var stringType = "String"

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -55,10 +54,12 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 	}
 	r.Redelivered = r.DeliveryCount > 1
 	text, attrs := value(m.Body), Attributes(m)
-	if inner, others, ok := notification(text); ok {
-		text, r.Enveloped = inner, true
-		maps.Copy(others, attrs) // a copy of the envelope has the current values beside it
-		attrs = others
+	around := envelopeOf(text, attrs)
+	if around != nil {
+		text, r.Enveloped = *around.Message, true
+		inside := around.attributes()
+		maps.Copy(inside, attrs) // a copy of the envelope has the current values beside it
+		attrs = inside
 	}
 	r.Wait = ParseMilliseconds(attrs[AttrWait])
 	r.WaitsAlone = strings.HasPrefix(m.Attributes[string(types.MessageSystemAttributeNameMessageGroupId)], Waiting)
@@ -67,10 +68,9 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 	switch inHeaders, has := attrs[attrHeaders]; {
 	case has:
 		r.readRaw(text, inHeaders, attrs)
-	case attrs[attrType] != "":
+	case attrs[attrType] != "" || !r.readWrapped(text, attrs):
 		r.readForeign(text, attrs)
-	case !r.readWrapped(text, attrs):
-		r.readForeign(text, attrs)
+		r.readFacts(around, m.Attributes[string(types.MessageSystemAttributeNameAWSTraceHeader)])
 	}
 	r.finish(c, queue, m, attrs)
 	return r
@@ -132,7 +132,7 @@ func (r *Received) finish(c *Codec, queue string, m *types.Message, attrs map[st
 			r.GroupKey = id
 		}
 	}
-	if id := attrs[attrMessageID]; r.ID == "" && utf8.ValidString(id) { // a binary attribute has any bytes
+	if id := attrs[attrMessageID]; r.ID == "" {
 		r.ID, r.IDSent = id, id != ""
 	}
 	if r.ID == "" {
@@ -198,12 +198,10 @@ func (r *Received) readRaw(text, packed string, attrs map[string]string) {
 // readForeign reads a message of a sender that uses neither format: its body unchanged,
 // and its attributes as headers.
 func (r *Received) readForeign(text string, attrs map[string]string) {
-	h := make(map[string]string, len(attrs)+1)
+	h := make(map[string]string, len(attrs)+4)
 	for name, v := range attrs {
 		switch {
 		case name == "" || strings.HasPrefix(name, "Reprise.") || name == attrBodyKey:
-		case !utf8.ValidString(v):
-			r.Malformed = fmt.Errorf("%w: the attribute %q is not UTF-8", core.ErrInvalidHeader, name)
 		case name == attrType:
 			h[headers.MessageTypes] = v
 		default:
@@ -211,11 +209,35 @@ func (r *Received) readForeign(text string, attrs map[string]string) {
 		}
 	}
 	r.Headers = core.HeadersFromMap(h)
-	r.BodyKey = attrs[attrBodyKey]
-	if r.BodyKey == "" && text != emptyBody {
+	if r.BodyKey = attrs[attrBodyKey]; r.BodyKey == "" {
 		r.Body = []byte(text)
 	}
 }
+
+// readFacts adds headers with the values that SNS and SQS have beside a foreign message.
+func (r *Received) readFacts(around *envelope, trace string) {
+	set := func(name, value string) {
+		if value != "" && len(value) <= maxFact {
+			r.Headers.Set(name, value)
+		}
+	}
+	set(headerTrace, trace)
+	if around != nil {
+		set(headerSubject, around.Subject)
+		set(headerTopic, around.TopicArn)
+		set(headerTimestamp, around.Timestamp)
+	}
+}
+
+// Headers with values of SNS and SQS. None of these values is longer than maxFact bytes: a longer
+// one is a sender's.
+const (
+	headerSubject   = "AmazonSNS.Subject"
+	headerTopic     = "AmazonSNS.TopicArn"
+	headerTimestamp = "AmazonSNS.Timestamp"
+	headerTrace     = "AmazonSQS.AWSTraceHeader"
+	maxFact         = 512
+)
 
 // readWrapped reads the JSON object that NServiceBus writes, and reports whether the text
 // is one.
@@ -325,43 +347,69 @@ func isBodyKey(key string) bool {
 	return len(key) <= maxBodyKey && utf8.ValidString(key) && strings.IndexFunc(key, unicode.IsControl) < 0
 }
 
-// notification returns the message in the envelope of SNS, with its attributes.
-func notification(text string) (inner string, attrs map[string]string, ok bool) {
-	if !strings.HasPrefix(text, "{") || strings.HasPrefix(text, wrapperStart) || !strings.Contains(text, `"Notification"`) {
-		return "", nil, false
-	}
-	var n struct {
-		Type, TopicArn    string
-		Message           *string
-		MessageAttributes map[string]struct{ Type, Value string }
-	}
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
-	if d.Decode(&n) != nil || n.Type != "Notification" || n.TopicArn == "" || n.Message == nil {
-		return "", nil, false
-	}
-	attrs = make(map[string]string, len(n.MessageAttributes))
-	for name, a := range n.MessageAttributes {
-		attrs[name] = a.Value
-		if a.Type == "Binary" {
-			if b, err := base64.StdEncoding.DecodeString(a.Value); err == nil {
-				attrs[name] = string(b)
-			}
-		}
-	}
-	return *n.Message, attrs, true
+// envelope is the JSON object in which SNS puts a message for a subscription without raw
+// delivery.
+type envelope struct {
+	Type, TopicArn, Subject, Timestamp string
+	Message                            *string
+	MessageAttributes                  map[string]struct{ Type, Value string }
 }
 
-// Attributes returns the attributes of a message; binary ones are unchanged.
+// envelopeOf returns the envelope of SNS that a text is, or nil. SNS writes no attributes beside it,
+// and a sender who writes one of these has put its message there.
+func envelopeOf(text string, attrs map[string]string) *envelope {
+	if !strings.HasPrefix(text, "{") || strings.HasPrefix(text, wrapperStart) || !strings.Contains(text, `"Notification"`) {
+		return nil
+	}
+	for _, name := range [...]string{attrHeaders, attrMessageID, attrType} {
+		if _, has := attrs[name]; has {
+			return nil
+		}
+	}
+	e := &envelope{}
+	if json.Unmarshal([]byte(text), e) != nil || e.Type != "Notification" || e.TopicArn == "" || e.Message == nil {
+		return nil
+	}
+	return e
+}
+
+// attributes returns the attributes of the message in the envelope as text.
+func (e *envelope) attributes() map[string]string {
+	attrs := make(map[string]string, len(e.MessageAttributes))
+	for name, a := range e.MessageAttributes {
+		attrs[name] = a.Value
+		if b, err := base64.StdEncoding.DecodeString(a.Value); err == nil && isBinary(a.Type) {
+			attrs[name] = textOf(b)
+		}
+	}
+	return attrs
+}
+
+// Attributes returns the attributes of a message as text.
 func Attributes(m *types.Message) map[string]string {
 	attrs := make(map[string]string, len(m.MessageAttributes))
 	for name, a := range m.MessageAttributes {
 		if a.StringValue != nil {
 			attrs[name] = *a.StringValue
 		} else {
-			attrs[name] = string(a.BinaryValue)
+			attrs[name] = textOf(a.BinaryValue)
 		}
 	}
 	return attrs
+}
+
+// isBinary reports whether a type of attributes has bytes. A label may follow the type.
+func isBinary(dataType string) bool {
+	kind, _, _ := strings.Cut(dataType, ".")
+	return kind == "Binary"
+}
+
+// textOf returns bytes as text: as they are if they are UTF-8, otherwise in base64.
+func textOf(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return base64.StdEncoding.EncodeToString(b)
 }
 
 func value(s *string) string {

@@ -32,6 +32,8 @@ func FuzzRead(f *testing.F) {
 		{"text", attrType, "order\xff", "Reprise.Enqueued", "9223372036854775807"},
 		{`{"Type":"Notification","TopicArn":"arn","Message":"inner","MessageAttributes":{"a":{"Type":"String","Value":"1"},"":{"Type":"Binary","Value":"//8="}}}`, "b", "2", "c", "\xff"},
 		{`{"Type":"Notification","TopicArn":"arn","Message":"{\"Headers\":{\"NServiceBus.MessageId\":\"m\"},\"Body\":\"aGVsbG8=\"}"}`, "", "", "", ""},
+		{"empty message", "n", "1", "bytes", "\xff\x00"},
+		{`{"Type":"Notification","TopicArn":"arn","Subject":"s","Timestamp":"t","Message":"m"}`, attrHeaders, `{"a":"1"}`, "", ""},
 	} {
 		f.Add(seed.text, seed.name, seed.value, seed.otherName, []byte(seed.other), Ungrouped+"1", "-1", true)
 	}

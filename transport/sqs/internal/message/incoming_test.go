@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -198,5 +199,32 @@ func TestRead_EscapeWithoutName(t *testing.T) {
 	}
 	if copied := (&Codec{}).Read("billing", asReceived(m)); copied.Headers.Get("Reprise.Escaped.SQS.") != "no name" || copied.Headers.Len() != in.Headers.Len() {
 		t.Errorf("a copy has the headers %q, want %q", copied.Headers.Map(), in.Headers.Map())
+	}
+}
+
+// The values of SNS and SQS beside a foreign message are headers. A longer one than theirs, which only a
+// sender writes, is not.
+func TestRead_FactsAreBounded(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		length int
+		has    bool
+	}{{1, true}, {maxFact, true}, {maxFact + 1, false}} {
+		fact := strings.Repeat("x", c.length)
+		body := `{"Type":"Notification","TopicArn":"` + fact + `","Subject":"` + fact + `","Timestamp":"` + fact + `","Message":"hello"}`
+		in := (&Codec{}).Read("billing", &types.Message{Body: &body, Attributes: map[string]string{"AWSTraceHeader": fact}})
+		if string(in.Body) != "hello" {
+			t.Errorf("the body is %q", in.Body)
+		}
+		for _, name := range []string{"AmazonSNS.TopicArn", "AmazonSNS.Subject", "AmazonSNS.Timestamp", "AmazonSQS.AWSTraceHeader"} {
+			if got, has := in.Headers.Lookup(name); has != c.has || has && got != fact {
+				t.Errorf("with %d bytes the header %s is %q", c.length, name, got)
+			}
+		}
+	}
+	// A message of ours has its own headers only.
+	own := (&Codec{}).Read("billing", received(map[string]string{attrHeaders: `{"a":"b"}`}, map[string]string{"AWSTraceHeader": "Root=1"}))
+	if own.Headers.Len() != 1 {
+		t.Errorf("the headers are %q", own.Headers.Map())
 	}
 }
