@@ -142,7 +142,7 @@ func TestForgedIdentity_NoFormKeepsIt(t *testing.T) {
 					fx.runOrders(core.Config{Recoverability: noRetries, Concurrency: 1}, func(context.Context, *core.Message) error { return errBoom })
 					fx.send(forgedOrder("m1", nil), forgedOrder("returned", map[string]string{headers.FailedQ: "orders"}))
 					fx.advance(time.Minute) // if no form was accepted, they were stored
-					moved := fx.messages("error")
+					moved := append(fx.messages("error"), fx.messages(inmemory.DeadLetterQueue("orders"))...)
 					for i := range moved {
 						wantOwnIdentity(fx, &moved[i])
 						if moved[i].ID == "returned" {

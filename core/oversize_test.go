@@ -176,11 +176,12 @@ func TestOversize_BrokerRefusesLargeCopies(t *testing.T) {
 	}
 }
 
-// A message that the broker refuses in every form is kept, unsettled and without a slot:
+// A message that the broker refuses in every form, its body alone too, is kept, unsettled and without a slot:
 // its handler does not run again, it is not given back, the tries become rarer, and
 // each critical error names the limit. It is moved when the limit has been raised.
 func TestOversize_MessageThatTheBrokerRefusesIsKept(t *testing.T) {
-	inModes(t, retryModes, func(fx *fixture) {
+	noDeadLetters := withCapabilities(func(c *core.Capabilities) { c.DeadLetter = false })
+	inModesWith(t, noDeadLetters, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{send: refuseAbove(500)})
 		var runs recorder[string]
 		ep, running := fx.runOrders(core.Config{Concurrency: 1, Recoverability: noRetries}, func(_ context.Context, m *core.Message) error {
