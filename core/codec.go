@@ -1,12 +1,18 @@
 package core
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
+	"github.com/reprise-go/reprise/core/internal/charset"
 	"github.com/reprise-go/reprise/core/internal/mediatype"
+	"github.com/reprise-go/reprise/internal/bounded"
 )
 
 // Codec turns values into message bodies and back. It must be safe for
@@ -17,12 +23,14 @@ type Codec interface {
 	// Encode returns a new body. A panic reaches the caller of Send.
 	Encode(v any) ([]byte, error)
 	// Decode reads body into the value that v points to. contentType is the media type of
-	// the message, in lower case and without parameters, or "". A type that the codec does
-	// not read is an error. Decode must not keep or write body. A panic counts as an error.
+	// the message in lower case, or "". Of its parameters it has only a charset other than
+	// UTF-8: "text/xml;charset=utf-16". A type that the codec does not read is an error.
+	// Decode must not keep or write body. A panic counts as an error.
 	Decode(contentType string, body []byte, v any) error
 }
 
-// JSON is the default codec: encoding/json, "application/json".
+// JSON is the default codec: encoding/json, "application/json". It also reads "text/json" and
+// all types that end in "+json", and UTF-8 with a byte order mark, UTF-16 and ISO-8859-1.
 var JSON Codec = jsonCodec{}
 
 const jsonContentType = "application/json"
@@ -33,10 +41,15 @@ func (jsonCodec) ContentType() string          { return jsonContentType }
 func (jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 
 func (jsonCodec) Decode(contentType string, body []byte, v any) error {
-	if contentType != "" && contentType != jsonContentType {
-		return errors.New("it is not JSON; set a Config.Codec that reads it, or let the sender of a []byte set SendOptions.ContentType")
+	mediaType, name := mediatype.Split(contentType)
+	if mediaType != "" && mediaType != jsonContentType && mediaType != "text/json" && !strings.HasSuffix(mediaType, "+json") {
+		return errors.New("this content type is not JSON; let the sender name another one, or set a Config.Codec that reads it")
 	}
-	return json.Unmarshal(body, v)
+	text, err := charset.JSON(body, name)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
 }
 
 // rawContentType is that of bodies sent as []byte.
@@ -75,8 +88,9 @@ func (c *bodyCodec) encode(messageType string, v any) (body []byte, contentType 
 	return body, c.contentType, nil
 }
 
-// decode reads body into v. Its error matches [ErrUndecodable].
-func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any) (err error) {
+// decode reads body into v. Its error matches [ErrUndecodable]. encoding returns the content
+// encoding of the message, or "".
+func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any, encoding func() string) (err error) {
 	mediaType := c.mediaType
 	if contentType != c.contentType {
 		mediaType = mediatype.Of(contentType)
@@ -86,8 +100,49 @@ func (c *bodyCodec) decode(messageType, contentType string, body []byte, v any) 
 			err = newPanicError(value)
 		}
 		if err != nil {
-			err = newDecodeError(messageType, firstNonEmpty(contentType, c.contentType), err)
+			err = newDecodeError(messageType, firstNonEmpty(contentType, c.contentType), err, beginning(body)+encodingText(encoding()))
 		}
 	}()
 	return c.codec.Decode(mediaType, body, v)
+}
+
+// beginning returns the first bytes of a body that are not text, as a part of an error, or "".
+func beginning(body []byte) string {
+	first := body[:min(len(body), 8)]
+	for i := 0; i < len(first); {
+		r, size := utf8.DecodeRune(body[i:])
+		if r == utf8.RuneError && size <= 1 || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+			text := fmt.Sprintf("; the body begins with % x", first)
+			if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+				text += ": it is compressed with gzip, which middleware has to unpack (Message.SetBody)"
+			}
+			return text
+		}
+		i += size
+	}
+	return ""
+}
+
+func encodingText(encoding string) string {
+	if encoding == "" {
+		return ""
+	}
+	return fmt.Sprintf("; its content encoding is %q", bounded.Name(encoding))
+}
+
+// contentEncoding returns the encoding that the message names in a header or in a property
+// of its broker, or "".
+func (m *Message) contentEncoding() string {
+	const name = "content-encoding"
+	for key, value := range m.Headers.All() {
+		if strings.EqualFold(key, name) {
+			return value
+		}
+	}
+	for key, value := range m.incoming.Properties {
+		if _, property, _ := strings.Cut(key, "."); strings.EqualFold(property, name) {
+			return value
+		}
+	}
+	return ""
 }

@@ -92,6 +92,12 @@ func TestDecode(t *testing.T) {
 		{"JSON with parameters", nil, "application/json; charset=utf-8", `"x"`, "x"},
 		{"JSON in capitals", nil, " Application/JSON ", `"x"`, "x"},
 		{"JSON without a content type", nil, "", `"x"`, "x"},
+		{"JSON with a byte order mark, as of Newtonsoft.Json", nil, "application/json", "\xef\xbb\xbf\"x\"", "x"},
+		{"JSON in UTF-16", nil, "application/json; charset=utf-16", "\"\x00x\x00\"\x00", "x"},
+		{"JSON in Latin-1", nil, "application/json;charset=ISO-8859-1", "\"\xfc\"", "ü"},
+		{"JSON in ASCII", nil, "application/json;charset=us-ascii", `"x"`, "x"},
+		{"a vendor's JSON", nil, "application/vnd.shop.order+json; v=2", `"x"`, "x"},
+		{"an older name of JSON", nil, "text/json", `"x"`, "x"},
 		{"another codec", tag, "Text/Tag; v=1", "tag:x", "x"},
 		{"other parameters", tag, "text/tag", "tag:x", "x"},
 		{"another codec without a content type", tag, "", "tag:x", "x"},
@@ -99,10 +105,36 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got string
-			if err := codecOf(t, test.codec).decode("order", test.contentType, []byte(test.body), &got); err != nil || got != test.want {
+			if err := codecOf(t, test.codec).decode("order", test.contentType, []byte(test.body), &got, noEncoding); err != nil || got != test.want {
 				t.Errorf("%q, %v", got, err)
 			}
 		})
+	}
+}
+
+func noEncoding() string { return "" }
+
+// A body is private: an error has no more of it than bytes that a reader cannot see.
+func TestUndecodable_ErrorShowsNoText(t *testing.T) {
+	for _, body := range []string{"{secret", "  \r\n\t x", "Zürich", "Zürich €", "€€€", ""} {
+		if got := beginning([]byte(body)); got != "" {
+			t.Errorf("%q: %s", body, got)
+		}
+	}
+}
+
+func TestUndecodable_ErrorNamesTheContentEncoding(t *testing.T) {
+	for name, in := range map[string]*Incoming{
+		"a header":                 {Headers: HeadersFromMap(map[string]string{"Content-Encoding": "br"})},
+		"a property of the broker": {Properties: map[string]string{"rabbitmq.content-encoding": "br"}},
+	} {
+		var m Message
+		in.Body = []byte("\x1b\x03")
+		m.begin(&messageDeps{composer: &composer{codec: codecOf(t, nil)}}, in, selection{messageType: "order"})
+		_, err := decodeBody[string](&m)
+		if want := `the body begins with 1b 03; its content encoding is "br"`; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want it to say %q", name, err, want)
+		}
 	}
 }
 
@@ -116,14 +148,19 @@ func TestUndecodable_MessageIsNotRetried(t *testing.T) {
 		{"no JSON", "application/json", "x", `decode "order" from application/json: invalid character`},
 		{"no body", "application/json", "", `decode "order" from application/json: unexpected end`},
 		{"JSON of another kind", "application/json", "1", `decode "order" from application/json: json: cannot unmarshal number`},
-		{"an unknown content type", "text/unknown", "x", `decode "order" from text/unknown: it is not JSON; set a Config.Codec that reads it`},
+		{"an unknown content type", "text/unknown", "x", `decode "order" from text/unknown: this content type is not JSON; let the sender name another one, or set a Config.Codec that reads it`},
+		{"a charset that is not read", "application/json; charset=Windows-1252", `"x"`, `decode "order" from application/json; charset=Windows-1252: its charset "windows-1252" is none of`},
+		{"another codec with a charset", "text/tag; charset=utf-16", "tag:x", `this content type is not JSON`},
+		{"UTF-16 cut in a character", "application/json", "{\x00}", "odd number of bytes: its end is missing; the body begins with 7b 00 7d"},
+		{"a body that is not text", "application/json", "\x93NUMPY and more", `invalid character '\u0093' looking for beginning of value; the body begins with 93 4e 55 4d 50 59 20 61`},
+		{"a compressed body", "application/json", "\x1f\x8b\x08", "the body begins with 1f 8b 08: it is compressed with gzip, which middleware has to unpack (Message.SetBody)"},
 		{"no content type", "", "x", `decode "order" from text/tag: handler failed: no tag`},
 		{"a codec that fails", "text/tag", "x", `decode "order" from text/tag: handler failed: no tag`},
 		{"a codec that panics", "text/tag", "tag:panic", `decode "order" from text/tag: panic: handler failed`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var v string
-			err := c.decode("order", test.contentType, []byte(test.body), &v)
+			err := c.decode("order", test.contentType, []byte(test.body), &v, noEncoding)
 			if !errors.Is(err, ErrUndecodable) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("%v, want it to say %q", err, test.says)
 			}
@@ -134,7 +171,7 @@ func TestUndecodable_MessageIsNotRetried(t *testing.T) {
 	}
 	t.Run("keeps the codec's error", func(t *testing.T) {
 		var v string
-		if err := c.decode("order", "text/tag", []byte("tag:panic"), &v); !errors.Is(err, errFailed) {
+		if err := c.decode("order", "text/tag", []byte("tag:panic"), &v, noEncoding); !errors.Is(err, errFailed) {
 			t.Errorf("%v", err)
 		}
 	})

@@ -231,7 +231,7 @@ func TestUnrecoverable_FailuresAreNotRetried(t *testing.T) {
 		err   error
 		moved bool
 	}{
-		{"a body that cannot be decoded", newDecodeError("order", "x/y", errFailed), true},
+		{"a body that cannot be decoded", newDecodeError("order", "x/y", errFailed, ""), true},
 		{"a message that cannot be parsed", fmt.Errorf("%w: %w", ErrMalformed, errFailed), true},
 		{"a listed error", listed, true},
 		{"no handler, where listed", fmt.Errorf("%w: %q", ErrNoHandler, "order"), true},

@@ -181,8 +181,8 @@ func newMalformedError(err error) error {
 	return &malformedError{statedError{ErrMalformed, fmt.Sprintf("%v: %v", ErrMalformed, err), err}}
 }
 
-func newDecodeError(messageType, contentType string, err error) error {
-	return &decodeError{statedError{ErrUndecodable, fmt.Sprintf("decode %q from %s: %v", bounded.Name(messageType), bounded.Name(contentType), err), err}}
+func newDecodeError(messageType, contentType string, err error, details string) error {
+	return &decodeError{statedError{ErrUndecodable, fmt.Sprintf("decode %q from %s: %v%s", bounded.Name(messageType), bounded.Name(contentType), err, details), err}}
 }
 
 func newRequeueLimitError(limit int, err error) error {

@@ -123,7 +123,7 @@ func TestFailureHeaders_DescribeTheError(t *testing.T) {
 		kind, inner, text, way string
 	}{
 		{"a plain error", codeError{1}, "core.codeError", "", "code 1", "core.codeError: code 1\n"},
-		{"a pointer", newDecodeError("", "", codeError{1}), "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.decodeError: "},
+		{"a pointer", newDecodeError("", "", codeError{1}, ""), "core.codeError", "core.codeError", `decode "" from : code 1`, "*core.decodeError: "},
 		{"a wrapped one", fmt.Errorf("a: %w", codeError{1}), "core.codeError", "core.codeError", "a: code 1", "*fmt.wrapError: a: code 1\n  core.codeError: code 1\n"},
 		{"joined ones", errors.Join(codeError{1}, errFailed), "core.codeError", "core.codeError", "code 1\nhandler failed", "*errors.joinError: code 1"},
 		{"joined ones, the first only a text", fmt.Errorf("%w: %w", errFailed, fmt.Errorf("a: %w", codeError{1})), "core.codeError", "core.codeError", "handler failed: a: code 1", "*fmt.wrapErrors: handler failed: a: code 1\n  *fmt.wrapError: a: code 1\n    core.codeError: code 1\n"},

@@ -75,7 +75,7 @@ func errorOf(text string, shape byte) error {
 	case 4:
 		err = Discard(errors.New(text))
 	case 5:
-		err = snapshotError(newDecodeError(text, text, err))
+		err = snapshotError(newDecodeError(text, text, err, ""))
 	case 6:
 		err = joined{nil, err}
 	}

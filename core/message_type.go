@@ -108,6 +108,6 @@ func decodeBody[T any](m *Message) (body T, err error) {
 		*raw = m.RawBody()
 		return body, nil
 	}
-	err = m.deps.composer.codec.decode(m.Type, m.Headers.Get(headers.ContentType), m.rawBody(), &body)
+	err = m.deps.composer.codec.decode(m.Type, m.Headers.Get(headers.ContentType), m.rawBody(), &body, m.contentEncoding)
 	return body, err
 }

@@ -140,7 +140,7 @@ func TestPolicy_NamesTheQueuesOfTheConfiguration(t *testing.T) {
 				return MoveToError(queue), nil
 			},
 		})
-		if d := r.decide(t.Context(), failureAfter(1, 0, newDecodeError("", "", errFailed))); d.action != MoveToError(want) || d.target != plan.NamedQueue {
+		if d := r.decide(t.Context(), failureAfter(1, 0, newDecodeError("", "", errFailed, ""))); d.action != MoveToError(want) || d.target != plan.NamedQueue {
 			t.Errorf("%q: %+v", queue, d)
 		}
 	}
@@ -189,7 +189,7 @@ func TestVerdict_Precedence(t *testing.T) {
 	})
 	t.Run("R6 an unrecoverable error before Defer and RetryAfter beside it", func(t *testing.T) {
 		for _, verdict := range []error{Defer(errFailed, time.Minute), RetryAfter(errFailed, time.Hour)} {
-			for _, cause := range []error{errListed, newDecodeError("", "", errFailed)} {
+			for _, cause := range []error{errListed, newDecodeError("", "", errFailed, "")} {
 				if d := r.decide(t.Context(), failureAfter(1, 0, errors.Join(verdict, cause))); d.action != MoveToError("error") {
 					t.Errorf("%v with %v: %v", verdict, cause, d.action)
 				}
@@ -245,7 +245,7 @@ func TestVerdict_MadeByHand(t *testing.T) {
 }
 
 func TestVerdictOf_FindsNone(t *testing.T) {
-	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, newDecodeError("", "", errFailed)} {
+	for _, err := range []error{nil, errFailed, errors.Join(errFailed, errListed), &PanicError{Value: "x"}, newDecodeError("", "", errFailed, "")} {
 		if VerdictOf(err) != nil {
 			t.Errorf("%v is called a verdict", err)
 		}

@@ -239,6 +239,9 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		outcome := "handled"
 		for name, r := range all {
 			want := r.want(t)
+			if name == "Interop.NetHappened" || name == "Interop.PingGo" {
+				r.Payload = "\uFEFF" + r.Payload // Newtonsoft.Json, NServiceBus's other serializer, begins with a byte order mark
+			}
 			core.Handle(ep, core.NewMessageType[note](name), func(_ context.Context, m *core.Message, body note) error {
 				mu.Lock()
 				defer mu.Unlock()

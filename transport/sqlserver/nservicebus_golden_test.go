@@ -158,6 +158,9 @@ func TestNServiceBus_RecordedMessages(t *testing.T) {
 		fails := false
 		for name, r := range all {
 			want := r.want(t)
+			if name == "Interop.NetHappened" || name == "Interop.PingGo" {
+				r.Body = "\uFEFF" + r.Body // Newtonsoft.Json, NServiceBus's other serializer, begins with a byte order mark
+			}
 			core.Handle(ep, core.NewMessageType[note](name), func(_ context.Context, m *core.Message, body note) error {
 				mu.Lock()
 				defer mu.Unlock()
