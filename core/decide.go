@@ -115,6 +115,7 @@ type failure struct {
 	body          []byte // not to be written
 	groupKey      string
 	properties    map[string]string // not to be written
+	native        any
 	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
 	isNewCopy     bool      // of a message that was delivered too often
@@ -487,7 +488,7 @@ func isUnhandled(err error) bool {
 func (f *failure) setMessage(in *Incoming) {
 	f.headers, f.body, f.Message = in.Headers, in.Body, nil
 	f.headers.Del(headers.Undelivered) // a sender's: store writes the endpoint's own
-	f.groupKey, f.properties = in.GroupKey, in.Properties
+	f.groupKey, f.properties, f.native = in.GroupKey, in.Properties, in.Native
 	f.generatedID = !in.hasSentID()
 	f.edited, f.editCalled = nil, false
 }

@@ -17,7 +17,7 @@ import (
 func failedCopy(f *failure, queue string, headers Headers, reason SendReason) Outgoing {
 	return Outgoing{
 		ID: f.messageID, Queue: queue, Headers: headers, Body: f.body,
-		GroupKey: f.groupKey, Properties: f.properties, Reason: reason,
+		GroupKey: f.groupKey, Properties: f.properties, Native: f.native, Reason: reason,
 	}
 }
 
@@ -31,6 +31,9 @@ func (f *failure) leftOut(out *Outgoing) []string {
 		if _, ok := out.Properties[name]; !ok {
 			keys = append(keys, "the property "+name)
 		}
+	}
+	if f.native != nil && out.Native == nil {
+		keys = append(keys, "the native properties")
 	}
 	return keys
 }

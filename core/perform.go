@@ -181,11 +181,12 @@ func (c *carrier) copyTo(w *work, s plan.Step) (plan.Class, error) {
 }
 
 // movedCopy returns the failed message for an error queue, in one form. From the bare one on it
-// has neither group key nor properties: any of them may be the part that the transport refuses.
+// has neither group key nor properties, native ones included: any of them may be the part that
+// the transport refuses.
 func (c *carrier) movedCopy(w *work, f *failure, queue string, form plan.Form, reason SendReason) Outgoing {
 	out := failedCopy(f, queue, c.headersOf(w, f, form), reason)
 	if form >= plan.Bare {
-		out.GroupKey, out.Properties = "", nil
+		out.GroupKey, out.Properties, out.Native = "", nil, nil
 	}
 	return out
 }

@@ -267,7 +267,7 @@ func (s *sends) resend(out []Outgoing) error {
 	if s.endedLocked() {
 		return fail(ErrHandlingEnded)
 	}
-	s.collected = append(s.collected, out...)
+	s.collected = append(s.collected, s.received().withNative(out, s.received().Native)...)
 	return nil
 }
 
@@ -289,7 +289,7 @@ func (s *sends) commit(out []Outgoing, sent func()) error {
 		outermost.committed = &committedSends{}
 	}
 	c := outermost.committed
-	c.messages = c.appendMissing(slices.Clone(c.messages), out)
+	c.messages = c.appendMissing(slices.Clone(c.messages), s.received().withNative(out, s.received().Native))
 	if sent != nil {
 		c.callbacks = append(c.callbacks, sent)
 	}
@@ -364,6 +364,14 @@ func (c *committedSends) notifySent(panicked func(any)) {
 	for _, f := range c.callbacks {
 		calls.Recover(panicked, f)
 	}
+}
+
+// withNative does to the messages as Incoming.withNative. c may be nil.
+func (c *committedSends) withNative(in *Incoming, native any) *committedSends {
+	if c == nil {
+		return nil
+	}
+	return &committedSends{messages: in.withNative(c.messages, native), callbacks: c.callbacks}
 }
 
 // bytes returns the memory that the messages take. c may be nil.

@@ -4,6 +4,7 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,15 @@ type Outgoing struct {
 	// writes the map after Send.
 	GroupKey   string
 	Properties map[string]string
+
+	// Native is [Incoming.Native] of the received message that this one is a copy of, or
+	// nil. An adapter that knows its type sends the copy with its native properties: with
+	// those that no other field has as they are, and with the native type of each header
+	// whose text is that in Headers. Headers, Body and the other fields are authoritative: a
+	// header that Headers lacks is not sent, and the lifetime of the copy is
+	// TimeToBeReceived. Any other adapter, and one that does not know the type, ignores it.
+	// Send does not keep it.
+	Native any
 
 	// Reason says why the message is sent. It is not transmitted, and has no influence on
 	// the received message. An adapter does not apply the size limits of its [Capabilities]
@@ -134,8 +144,24 @@ func (r SendReason) IsCopy() bool {
 func (in *Incoming) copyTo(queue string, headers Headers, reason SendReason) Outgoing {
 	return Outgoing{
 		ID: in.ID, Queue: queue, Headers: headers, Body: in.Body,
-		GroupKey: in.GroupKey, Properties: in.Properties, Reason: reason,
+		GroupKey: in.GroupKey, Properties: in.Properties, Native: in.Native, Reason: reason,
 	}
+}
+
+// withNative returns messages in which the forwarded copies of in have a native message: that
+// of in, or nil where they outlive the delivery. It does not change out.
+func (in *Incoming) withNative(out []Outgoing, native any) []Outgoing {
+	isCopy := func(o Outgoing) bool { return o.Reason == ReasonForward && o.ID == in.ID }
+	if !slices.ContainsFunc(out, isCopy) {
+		return out
+	}
+	out = slices.Clone(out)
+	for i := range out {
+		if isCopy(out[i]) {
+			out[i].Native = native
+		}
+	}
+	return out
 }
 
 // sanitize repairs the invalid metadata of a foreign producer (R24).
@@ -148,7 +174,7 @@ func (out *Outgoing) sanitize() {
 // it, and that of the endpoint: any other may be the part that the transport refuses (R24).
 func (out *Outgoing) strip(in *Incoming) {
 	whole := out.Headers
-	out.Headers, out.GroupKey, out.Properties = bareCopy(whole), "", nil
+	out.Headers, out.GroupKey, out.Properties, out.Native = bareCopy(whole), "", nil, nil
 	in.writeID(&out.Headers)
 	for _, key := range []string{headers.FailedQ, headers.ProcessingEndpoint, headers.Undelivered} {
 		if value, ok := whole.Lookup(key); ok {
@@ -208,7 +234,10 @@ type Incoming struct {
 	Malformed error
 
 	// Native is the client library's own message, or nil: it gives access to features that
-	// are not portable. The adapter documents its type.
+	// are not portable. The adapter documents its type. It is that of this delivery: a delayed
+	// retry, and a message that comes from an error queue, is a copy whose native properties
+	// are those that were sent, as far as the adapter can set them ([Outgoing.Native]). The
+	// copies are made from it, so nothing may write to it.
 	Native any
 
 	// earlier is for a message of a group, which has no headers about its earlier rounds.

@@ -134,7 +134,10 @@ func (u *unfinished) remember(w *work) {
 	f.refused = nil
 	f.Err = snapshotError(f.Err)
 	f.messageID, f.messageType = strings.Clone(f.messageID), strings.Clone(f.messageType) // parts of headers
-	r := &work{walk: w.walk.Remembered(), failure: &f, decision: w.decision, hookSends: w.hookSends, committed: w.committed, announced: true, arrived: w.arrived}
+	r := &work{
+		walk: w.walk.Remembered(), failure: &f, decision: w.decision, announced: true, arrived: w.arrived,
+		hookSends: in.withNative(w.hookSends, nil), committed: w.committed.withNative(in, nil),
+	}
 	r.decision.reason.err, r.decision.reason.cause = f.Err, nil
 	r.rememberedAt = time.Now()
 	key := redeliveryKey(in)
@@ -171,7 +174,7 @@ func (u *unfinished) take(in *Incoming) *work {
 	}
 	w, f := *r, *r.failure
 	f.setMessage(in)
-	w.failure = &f
+	w.failure, w.hookSends, w.committed = &f, in.withNative(w.hookSends, in.Native), w.committed.withNative(in, in.Native)
 	w.walk.Redelivered()
 	return &w
 }

@@ -112,6 +112,27 @@ func TestRemembered(t *testing.T) {
 			t.Errorf("%d wait", s.count.Load())
 		}
 	})
+	t.Run("keep no native message, and get that of the redelivery", func(t *testing.T) {
+		first, second := storedCopyOf("n4"), storedCopyOf("n4")
+		first.Native, second.Native = new("first"), new("second")
+		forwarded := first.forwarded()
+		w := workFor(first, f, d)
+		w.failure.setMessage(first)
+		w.hookSends, w.committed = []Outgoing{forwarded, {ID: "other"}}, &committedSends{messages: []Outgoing{forwarded}}
+		s.remember(w)
+		kept, _ := s.remembered.Get(redeliveryKey(first))
+		if kept.failure.native != nil || kept.hookSends[0].Native != nil || kept.committed.messages[0].Native != nil {
+			t.Errorf("%+v", kept)
+		}
+		if forwarded.Native != first.Native || w.hookSends[0].Native != first.Native {
+			t.Error("the work that is carried out has lost it")
+		}
+		u := s.take(second)
+		if u.failure.native != second.Native || u.hookSends[0].Native != second.Native || u.committed.messages[0].Native != second.Native || u.hookSends[1].Native != nil {
+			t.Errorf("%+v", u)
+		}
+		s.forget(second)
+	})
 	t.Run("with more sends than are worth remembering are not remembered", func(t *testing.T) {
 		large := workFor(storedCopyOf("n3"), f, d)
 		large.hookSends = []Outgoing{{Body: make([]byte, maxRememberedBytes+1)}}

@@ -122,7 +122,7 @@ func handleOne(ctx context.Context, t core.Transport, d core.Delivery, handle fu
 		return d.Abandon(limited, failure) // it is redelivered at once
 	}
 	moved := core.Outgoing{
-		ID: in.ID, Queue: "error", Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties,
+		ID: in.ID, Queue: "error", Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties, Native: in.Native,
 		Reason: core.ReasonMoveToError, // the broker accepted it once: no limit for applications applies
 	}
 	moved.Headers.Set(headers.ExceptionMessage, failure.Error())
