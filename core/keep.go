@@ -72,7 +72,7 @@ func (c *carrier) keep(w *work, s plan.Step) {
 		}
 	}
 	if k.as == keptUndelivered {
-		k.CopyKey = redeliveryKey(w.attempt.delivery.Incoming())
+		k.CopyKey = nativeKey(w.attempt.delivery.Incoming().NativeID)
 	}
 	c.scheduleRetry(w, s)
 	if k.as == keptPaused {

@@ -88,7 +88,7 @@ func (s *suspects) wasSurvived(in *Incoming) bool {
 
 // recordSurvived records that a handler of the message returned, if that can matter.
 func (s *suspects) recordSurvived(in *Incoming) {
-	if s.threshold == 0 || in.DeliveryCount < s.threshold && !s.isNewCopy(in) || in.NativeID == "" {
+	if s.threshold == 0 || in.DeliveryCount < s.threshold && !s.isNewCopy(in) {
 		return
 	}
 	s.mu.Lock()

@@ -196,8 +196,10 @@ type Incoming struct {
 	// duplicates (messagekit.SentID).
 	IDSent bool
 
-	// NativeID names one stored copy of the message. It is stable over the copy's
-	// redeliveries and new for every Send. It is the key under which the engine and the
+	// NativeID names one stored copy of the message. It is never empty, stable over the
+	// copy's redeliveries and new for every Send. Where the broker names no copies, the
+	// adapter does, and a redelivery that it does not recognise has another name: two
+	// messages must never share one. It is the key under which the engine and the
 	// adapters remember a message: it is short, and no part of a larger text, whose memory it
 	// would keep.
 	NativeID string

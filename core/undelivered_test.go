@@ -213,32 +213,6 @@ func TestUndelivered_AnotherInstanceDeliversWithoutItsHandler(t *testing.T) {
 	})
 }
 
-// A foreign message has no NativeID: its handler ran once a second.
-func TestUndelivered_ForeignMessageIsHandledOnce(t *testing.T) {
-	for name, queues := range map[string][]string{"stored": {"error"}, "kept": {"error", "orders"}} {
-		t.Run(name, func(t *testing.T) {
-			inModesWith(t, expiringLocks, retryModes, func(fx *fixture) {
-				reachable := fx.failSendsTo(queues...)
-				fx.broker.mu.Lock()
-				fx.broker.faults.onReceive = func(in *core.Incoming) { in.NativeID = "" }
-				fx.broker.mu.Unlock()
-				runs := 0
-				fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error {
-					runs++
-					return errBoom
-				})
-				fx.enqueue("m1")
-				fx.advance(time.Hour)
-				reachable()
-				fx.advance(10 * time.Minute)
-				fx.onlyMessage("error")
-				fx.wantDepth("orders", 0)
-				equal(fx, "runs", runs, 1)
-			})
-		})
-	}
-}
-
 // While the error queue is known to be away, messages are stored without each waiting
 // for its own failure.
 func TestUndelivered_OneProbeAtATime(t *testing.T) {

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"crypto/sha256"
 	"log/slog"
 	"strings"
 	"sync"
@@ -31,7 +30,7 @@ import (
 // under any load. All methods but begin may be called concurrently.
 type unfinished struct {
 	mu         sync.Mutex
-	remembered *lru.Cache[string, *work]    // by redeliveryKey (R25)
+	remembered *lru.Cache[string, *work]    // by NativeID (R25)
 	settled    *lru.Cache[string, struct{}] // by NativeID (R28)
 	// The length of remembered, so that the usual case takes no lock.
 	count atomic.Int64
@@ -83,17 +82,6 @@ func (u *unfinished) wasSettled(nativeID string) bool {
 	return ok
 }
 
-// redeliveryKey identifies a stored copy. A foreign message without NativeID is identified
-// by its id and body. Two messages with equal ids and bodies share a decision, which is
-// then carried out for each.
-func redeliveryKey(in *Incoming) string {
-	if in.NativeID != "" {
-		return nativeKey(in.NativeID)
-	}
-	body := sha256.Sum256(in.Body)
-	return "foreign\x00" + bounded.Key(in.ID) + "\x00" + string(body[:])
-}
-
 // maxNativeKey is the size in bytes of the longest NativeID that is a key itself.
 const maxNativeKey = 512
 
@@ -104,11 +92,6 @@ func nativeKey(nativeID string) string {
 		return nativeID
 	}
 	return bounded.Key(nativeID)
-}
-
-// mayBeRedelivery reports whether a delivery may be of a copy that was delivered before.
-func mayBeRedelivery(in *Incoming) bool {
-	return in.NativeID != "" || in.Redelivered || in.DeliveryCount > 1
 }
 
 // maxRememberedBytes limits the bytes that are remembered of a decision: sends of
@@ -125,7 +108,7 @@ func (u *unfinished) remember(w *work) {
 	for _, out := range w.hookSends {
 		size += len(out.Body) + out.Headers.Bytes()
 	}
-	if size > maxRememberedBytes {
+	if size > maxRememberedBytes || in.NativeID == "" {
 		u.forget(in)
 		return
 	}
@@ -140,7 +123,7 @@ func (u *unfinished) remember(w *work) {
 	}
 	r.decision.reason.err, r.decision.reason.cause = f.Err, nil
 	r.rememberedAt = time.Now()
-	key := redeliveryKey(in)
+	key := nativeKey(in.NativeID)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.remembered.Put(key, r)
@@ -151,19 +134,12 @@ func (u *unfinished) remember(w *work) {
 // message's earlier delivery may still try to carry it out: it stops, after the step that it
 // is at.
 func (u *unfinished) take(in *Incoming) *work {
-	if !mayBeRedelivery(in) {
-		return nil
-	}
-	key := ""
+	key := nativeKey(in.NativeID)
 	if u.kept.HasCopies() {
-		key = redeliveryKey(in)
 		u.kept.Supersede(key)
 	}
 	if u.count.Load() == 0 {
 		return nil
-	}
-	if key == "" {
-		key = redeliveryKey(in)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -196,7 +172,7 @@ func (u *unfinished) forget(in *Incoming) {
 	if u.count.Load() == 0 {
 		return
 	}
-	key := redeliveryKey(in)
+	key := nativeKey(in.NativeID)
 	u.mu.Lock()
 	u.remembered.Delete(key)
 	u.count.Store(int64(u.remembered.Len()))

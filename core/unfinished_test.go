@@ -162,30 +162,15 @@ func TestRemembered(t *testing.T) {
 	})
 }
 
-// A foreign message has an id of its sender's, or none, and perhaps no NativeID.
-func TestRemembered_ForeignMessages(t *testing.T) {
+// Without a NativeID nothing tells one message from another: none is taken for another one.
+func TestRemembered_WithoutNativeID(t *testing.T) {
 	f, d := failureAfter(1, 0, errFailed), decision{action: MoveToError("error")}
-	foreign := func(id, body string, redelivered bool) *Incoming {
-		return &Incoming{ID: id, Body: []byte(body), DeliveryCount: 1, Redelivered: redelivered}
-	}
+	nameless := &Incoming{ID: "7", DeliveryCount: 2, Redelivered: true}
 	s := emptyUnfinished()
-	s.remember(workFor(foreign("7", "a", false), f, d))
-	for name, c := range map[string]struct {
-		in   *Incoming
-		want bool
-	}{
-		"delivered again":                {foreign("7", "a", true), true},
-		"the first delivery of its twin": {foreign("7", "a", false), false},
-		"another id":                     {foreign("8", "a", true), false},
-		"another body":                   {foreign("7", "b", true), false},
-	} {
-		if found := s.take(c.in) != nil; found != c.want {
-			t.Errorf("%s: %t", name, found)
-		}
-	}
-	s.forget(foreign("7", "a", true))
-	if s.undelivered() != 0 {
-		t.Error("is not forgotten")
+	s.remember(workFor(nameless, f, d))
+	s.rememberSettled("")
+	if s.take(nameless) != nil || s.wasSettled("") {
+		t.Error("a message without a NativeID is remembered")
 	}
 }
 

@@ -2,12 +2,7 @@ package transport
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
-	"hash"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -174,32 +169,12 @@ func (l *DeliveryLog) Len() (n int) {
 const maxDeliveryKey = 512
 
 // DeliveryKey returns the key of a message in a [DeliveryLog]: its NativeID, or the hash of one
-// of more than 512 bytes, or, for a foreign message without one, a hash of its headers and body.
-// Two foreign messages with the same content share a key, and so a count.
+// of more than 512 bytes.
 func DeliveryKey(in *core.Incoming) string {
-	switch {
-	case len(in.NativeID) > maxDeliveryKey:
+	if len(in.NativeID) > maxDeliveryKey {
 		return fmt.Sprintf("sha256 of a NativeID:%x", sha256.Sum256([]byte(in.NativeID)))
-	case in.NativeID != "":
-		return in.NativeID
 	}
-	// Every part is preceded by its length, so that different contents never give the
-	// same input. Header order is not part of the content: some brokers do not keep it.
-	h := sha256.New()
-	hashPart(h, in.Body)
-	headers := in.Headers.Map()
-	for _, key := range slices.Sorted(maps.Keys(headers)) {
-		hashPart(h, []byte(key))
-		hashPart(h, []byte(headers[key]))
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
-}
-
-func hashPart(h hash.Hash, part []byte) {
-	var length [8]byte
-	binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-	h.Write(length[:])
-	h.Write(part)
+	return in.NativeID
 }
 
 // ErrorText returns the text that an adapter keeps of a cause given to Abandon: the

@@ -275,42 +275,13 @@ func TestErrorText_IsBoundedAndUTF8(t *testing.T) {
 }
 
 func TestDeliveryKey(t *testing.T) {
-	message := func(nativeID, body string, headers ...string) *core.Incoming {
-		in := &core.Incoming{NativeID: nativeID, Body: []byte(body)}
-		for i := 0; i < len(headers); i += 2 {
-			in.Headers.Set(headers[i], headers[i+1])
-		}
-		return in
-	}
-	if got := transport.DeliveryKey(message("7", "body")); got != "7" {
+	key := func(nativeID string) string { return transport.DeliveryKey(&core.Incoming{NativeID: nativeID}) }
+	if got := key("7"); got != "7" {
 		t.Errorf("the key is %q, want the native id", got)
 	}
-	same := transport.DeliveryKey(message("", "body", "a", "1", "b", "2"))
-	if got := transport.DeliveryKey(message("", "body", "b", "2", "a", "1")); got != same {
-		t.Error("the order of headers makes a difference")
-	}
 	long := strings.Repeat("x", 100_000)
-	if key := transport.DeliveryKey(message(long, "body")); len(key) > 512 {
-		t.Errorf("the key of a long native id has %d bytes", len(key))
-	}
-	seen := map[string]int{same: -1}
-	for i, in := range []*core.Incoming{
-		message("", ""),
-		message("", "body"),
-		message("", "body2", "a", "1", "b", "2"),
-		message("", "body", "a", "1", "b", "3"),
-		message("", "body", "a", "1"),
-		message("", "body", "a1", "", "b", "2"),
-		message("", "body", "a", "1b", "", "2"),
-		message("", "", "body", "", "a", "1"),
-		message(long, "body"),
-		message(long+"y", "body"),
-	} {
-		key := transport.DeliveryKey(in)
-		if other, ok := seen[key]; ok {
-			t.Errorf("messages %d and %d share a key", i, other)
-		}
-		seen[key] = i
+	if one, other := key(long), key(long+"y"); len(one) > 512 || one == other {
+		t.Errorf("the keys of two long native ids are %q and %q", one, other)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/copylog"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
 )
 
@@ -22,7 +23,7 @@ type delivery struct {
 	consumer *consumer
 	native   amqp.Delivery
 	incoming core.Incoming
-	key      string // in the delivery log; "" until it is first used
+	foreign  *copylog.Copy // nil: the sender was Reprise, and has named it
 	expires  time.Time
 
 	entry   acks.Entry // the receiver's mu guards these
@@ -48,31 +49,25 @@ func (d *delivery) decode() {
 	r := d.channel.r
 	in := &d.incoming
 	r.t.format.Incoming(&d.native, r.queue, in)
-	if in.NativeID != "" && !r.copies.Delivered(in, d.native.Redelivered) {
-		in.NativeID = ""
-	}
-	in.DeliveryCount = 1
 	if r.brokerCounts {
 		in.DeliveryCount = message.DeliveryCount(&d.native)
 	}
+	if in.NativeID == "" || !r.copies.Delivered(in, d.native.Redelivered) {
+		d.foreign = r.copies.Foreign.Delivered(in, d.native.Redelivered, d.channel.ended)
+		in.NativeID = d.foreign.Name
+	}
+	if in.ID == "" {
+		in.ID = in.NativeID
+	}
 	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
-	// A message without its own identity shares its record with other messages of the same
-	// content, and must not get a higher count from them than necessary.
-	if in.Redelivered || !r.brokerCounts && in.NativeID != "" {
-		count, lastError := r.log.Delivered(d.logKey())
+	if in.Redelivered || !r.brokerCounts {
+		count, lastError := r.log.Delivered(transport.DeliveryKey(in))
 		in.LastError = lastError
 		if !r.brokerCounts {
 			in.DeliveryCount = count
 			in.Redelivered = in.Redelivered || count > 1
 		}
 	}
-}
-
-func (d *delivery) logKey() string {
-	if d.key == "" {
-		d.key = transport.DeliveryKey(&d.incoming)
-	}
-	return d.key
 }
 
 // String describes the delivery without the state of its connection, which other goroutines
@@ -94,14 +89,14 @@ func (d *delivery) Complete(ctx context.Context) error {
 		return err
 	}
 	if d.incoming.Redelivered {
-		d.channel.r.log.Forget(d.logKey())
+		d.channel.r.log.Forget(transport.DeliveryKey(&d.incoming))
 	}
 	return nil
 }
 
 // Abandon implements core.Delivery.
 func (d *delivery) Abandon(ctx context.Context, cause error) error {
-	key := d.logKey()
+	key := transport.DeliveryKey(&d.incoming)
 	r := d.channel.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -134,10 +129,16 @@ func (d *delivery) settleLocked(ctx context.Context, how acks.Settlement) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	d.requestLocked(how)
-	if how == acks.Acknowledge && d.incoming.NativeID != "" {
+	switch {
+	case d.foreign == nil && how == acks.Acknowledge:
 		r.copies.Acknowledge(d.incoming.NativeID, d.channel.ended)
+	case d.foreign == nil:
+	case how == acks.Acknowledge:
+		r.copies.Foreign.Acknowledged(d.foreign)
+	default:
+		r.copies.Foreign.Returned(d.foreign)
 	}
+	d.requestLocked(how)
 	r.unsettled--
 	if r.prefetchHead < len(r.prefetched) {
 		r.wakeup.Notify()

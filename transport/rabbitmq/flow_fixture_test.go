@@ -154,6 +154,23 @@ func (s *site) take(t testing.TB, queue string) map[string]int {
 	}
 }
 
+// awaits takes n messages from a queue, when they come.
+func (s *site) awaits(t testing.TB, queue string, n int) (messages []amqp.Delivery) {
+	t.Helper()
+	ch := s.channel(t)
+	awaitTrue(t, fmt.Sprintf("%d messages are in %s", n, queue), func() bool {
+		m, ok, err := ch.Get(queue, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			messages = append(messages, m)
+		}
+		return len(messages) == n
+	})
+	return messages
+}
+
 // watch records the notifications of an observer of connections.
 type watch struct {
 	mu      sync.Mutex

@@ -142,6 +142,70 @@ func TestForeign_MessagesWithTheSameBody(t *testing.T) {
 	})
 }
 
+// No two of them share an identity, so each has its own attempts, and what their handlers send
+// are separate messages. A redelivered one has the identity that one of the same content had.
+func TestForeign_MessagesWithoutAnID(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		for _, kind := range []rabbitmq.QueueType{rabbitmq.Quorum, rabbitmq.Classic} {
+			queue := fmt.Sprintf("billing-%v", kind)
+			errorQueue, effects := "error-"+queue, "effects-"+queue
+			transport := s.provisioned(t, rabbitmq.Config{QueueType: kind}, queue, errorQueue, effects)
+			ep, err := core.New(queue, transport, core.Config{
+				Logger:         slog.New(slog.DiscardHandler),
+				Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: 3}, Delayed: core.Delayed{NumberOfRetries: core.Off}, ErrorQueue: errorQueue},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			attempts := map[string][]int{} // by id
+			core.Handle(ep, placedType, func(ctx context.Context, m *core.Message, o order) error {
+				mu.Lock()
+				attempts[m.ID] = append(attempts[m.ID], m.Attempt)
+				mu.Unlock()
+				if o.Number == 1 {
+					return errors.New("out of stock")
+				}
+				return m.Send(effects, placedType.Of(o))
+			})
+			ch := s.channel(t)
+			const n = 3
+			for range n {
+				for _, body := range []string{`{"Number":1}`, `{"Number":2}`} {
+					if err := ch.PublishWithContext(t.Context(), "", queue, true, false, amqp.Publishing{Type: "orders.placed", ContentType: "application/json", Body: []byte(body)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			runs(t, ep)
+			for where, messages := range map[string][]amqp.Delivery{"failed": s.awaits(t, errorQueue, n), "sent": s.awaits(t, effects, n)} {
+				ids := map[string]bool{}
+				for _, m := range messages {
+					ids[m.MessageId] = true
+				}
+				if len(ids) != n {
+					t.Errorf("%v queue: %d messages %s have the ids %v", kind, n, where, ids)
+				}
+			}
+			mu.Lock()
+			failed := 0
+			for id, numbers := range attempts {
+				if len(numbers) > 1 {
+					failed++
+					if fmt.Sprint(numbers) != "[1 2 3 4]" {
+						t.Errorf("%v queue: the attempts of %s are %v, want 1 to 4", kind, id, numbers)
+					}
+				}
+			}
+			if failed != n || len(attempts) != 2*n {
+				t.Errorf("%v queue: %d of %d messages failed, want %d of %d", kind, failed, len(attempts), n, 2*n)
+			}
+			mu.Unlock()
+		}
+	})
+}
+
 // Its expiration is 0: the broker delivers it to a consumer that is waiting, or drops it.
 func TestForeign_MessageThatExpiresAtOnce(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,5 @@
-// Package copylog decides whether the name of a stored copy of a message can be trusted.
+// Package copylog decides whether the name of a stored copy of a message can be trusted, and
+// names the copies that have none.
 package copylog
 
 import (
@@ -30,6 +31,9 @@ import (
 // A Log keeps more names than the engine remembers, and outlives receivers, as the engine's
 // memory does. It is safe for concurrent use.
 type Log struct {
+	// Foreign has the copies that have no name.
+	Foreign *Foreign
+
 	mu       sync.Mutex
 	capacity int
 	copies   *transport.Cache[uint64, *storedCopy] // by a hash of the name: names come from outside
@@ -47,7 +51,7 @@ type storedCopy struct {
 const limit = 4000
 
 func newLog() *Log {
-	return &Log{capacity: limit, copies: transport.NewCache[uint64, *storedCopy](limit)}
+	return &Log{Foreign: newForeign(), capacity: limit, copies: transport.NewCache[uint64, *storedCopy](limit)}
 }
 
 // Logs are the logs of a transport, one for each queue. It is safe for concurrent use.
@@ -77,6 +81,7 @@ func (l *Log) Resize(maxInFlight int) {
 	defer l.mu.Unlock()
 	l.capacity = max(l.capacity, limit+4*maxInFlight)
 	l.copies.Resize(l.capacity)
+	l.Foreign.resize(l.capacity)
 }
 
 // Delivered records a delivery and reports whether its NativeID belongs to this message

@@ -40,6 +40,8 @@ const manyHeaders = 64
 // An invalid property of this transport is left out: any copy with it, for a retry or for
 // the error queue, would be refused.
 //
+// ID and NativeID stay empty where the message has none.
+//
 // EnqueuedAt stays zero: the property timestamp is the time of sending by the sender's
 // clock.
 func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
@@ -82,9 +84,6 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	if in.ID == "" {
 		in.ID = strings.ToValidUTF8(d.MessageId, header.Replacement)
 		in.IDSent = in.ID != ""
-	}
-	if in.ID == "" {
-		in.ID = transport.DeliveryKey(in)
 	}
 }
 

@@ -73,7 +73,7 @@ func checkReceived(t *testing.T, in *core.Incoming) {
 			t.Errorf("no property may be %q: %q", name, value)
 		}
 	}
-	if in.ID == "" || !utf8.ValidString(in.ID) || !utf8.ValidString(in.GroupKey) {
+	if !utf8.ValidString(in.ID) || !utf8.ValidString(in.GroupKey) {
 		t.Errorf("ID %q, group key %q", in.ID, in.GroupKey)
 	}
 }
