@@ -94,7 +94,11 @@ func (c *carrier) scheduleRetry(w *work, s plan.Step) {
 	switch {
 	case k.as == keptPaused:
 		a.end()
-		k.Backoff = delays.Backoff{First: w.decision.action.Delay, Last: w.decision.action.Delay}
+		pause := w.decision.action.Delay
+		if w.decision.action.Kind == ActionPutBack {
+			pause = putBackCopyDelay
+		}
+		k.Backoff = delays.Backoff{First: pause, Last: pause}
 	case k.as == keptUnsettled:
 		k.Backoff = settlementBackoff
 		in, settlement := a.delivery.Incoming(), settlementNames[s.Verb]

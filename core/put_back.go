@@ -17,7 +17,8 @@ import (
 const (
 	// putBackCopyDelay is the delay of a copy for other instances. A copy without a delay
 	// could reach this instance's receiver before the broker knows that it takes no more:
-	// the receiver would then have to release the copy, which counts.
+	// the receiver would then have to release the copy, which counts. If the transport has
+	// no delays, the message waits in the process before its copy is sent.
 	putBackCopyDelay = time.Second
 
 	// maxRefusalPause limits the pause of an endpoint that refused a single message and
@@ -58,7 +59,7 @@ func (r *rules) putBackDelay(pause time.Duration, f failure) time.Duration {
 	case f.inPlace:
 	case r.caps.DelayedDelivery: // other instances may have it
 		pause = min(pause, putBackCopyDelay)
-	default:
+	default: // it has waited
 		pause = 0
 	}
 	return r.possibleDelay(pause, f)

@@ -26,6 +26,7 @@ const (
 	onClassic3 = "rabbitmq (classic queues of RabbitMQ 3)"
 	onDirect   = "rabbitmq (direct topology)"
 	onTheirs   = "rabbitmq (topology of NServiceBus)"
+	onNoDelays = "rabbitmq (quorum queues without delays)"
 )
 
 // Rules that a configuration is checked against where it differs from TestConformance in
@@ -118,6 +119,12 @@ func TestConformance_TopologyOfNServiceBus(t *testing.T) {
 	conformance.Run(t, h)
 }
 
+// Without delays a message that is put back waits in the endpoint before its copy is sent,
+// while the broker counts its releases.
+func TestConformance_NoDelays(t *testing.T) {
+	onShared(t, testserver.V4, "TestConformance", onNoDelays, rabbitmq.Config{NoDelays: true}, []string{"R64"})
+}
+
 // onShared checks a configuration against some rules on the shared server of a release.
 func onShared(t *testing.T, release testserver.Release, onGivenServer, name string, cfg rabbitmq.Config, rules []string) {
 	t.Helper()
@@ -157,6 +164,8 @@ func openInChild() (core.Transport, error) {
 		cfg.Topology = rabbitmq.Direct
 	case onTheirs:
 		cfg.Topology, cfg.UnverifiedDeliveryLimit = rabbitmq.NServiceBus, true
+	case onNoDelays:
+		cfg.NoDelays = true
 	}
 	return rabbitmq.New(cfg)
 }

@@ -752,7 +752,9 @@ func scenarios() []scenario {
 			add(scenario{decision: Decision{Action: ImmediateRetry, Pause: on(2)}, facts: f})
 			if !on(0) {
 				f.CountsReleases = on(2)
-				add(scenario{decision: Decision{Action: PutBack}, facts: f})
+				for _, f.Delayed = range []bool{false, true} {
+					add(scenario{decision: Decision{Action: PutBack}, facts: f})
+				}
 			}
 		})
 		flags(2, func(on func(int) bool) {

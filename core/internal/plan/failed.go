@@ -39,7 +39,7 @@ type Progress struct {
 	Tries         int  // failed tries
 	OnlyConsume   bool // a copy is out, or none is needed: the delivery has to be consumed
 	GivenBack     bool // the message is to be released
-	Paused        bool // the pause before an immediate retry has ended
+	Paused        bool // the pause before an immediate retry or the copy of a PutBack has ended
 	CommittedSent bool
 	HookRan       bool // HandleFailed, and it need not run again
 	Dropped       bool // HandleFailed's messages and work were given up
@@ -74,7 +74,7 @@ func Failed(d Decision, f Facts, p Progress, buf []Step) []Step {
 		l.committed(f, p, Step{Once: f.None})
 		l.add(Step{Verb: Consume})
 	case d.Action == PutBack:
-		l.putBack(f)
+		l.putBack(f, p)
 	default:
 		l.moveToError(d, f, p)
 	}
@@ -119,21 +119,30 @@ func (l *ladder) immediateRetry(d Decision, f Facts, p Progress) {
 	case f.Grouped:
 		l.add(Step{Verb: Postpone, Place: OwnQueue, Optional: true})
 	default:
-		if f.Atomic { // locks in a database must not last for the pause
-			l.add(Step{Verb: Undo, Place: OwnQueue})
-		}
-		l.add(Step{Verb: Pause, Place: OwnQueue})
+		l.pause(f)
 	}
 	l.add(Step{Verb: Abandon})
 }
 
-// putBack plans a release. If the broker would count it, a copy is better.
-func (l *ladder) putBack(f Facts) {
+// pause plans a wait in this process.
+func (l *ladder) pause(f Facts) {
+	if f.Atomic { // locks in a database must not last for the pause
+		l.add(Step{Verb: Undo, Place: OwnQueue})
+	}
+	l.add(Step{Verb: Pause, Place: OwnQueue})
+}
+
+// putBack plans a release. If the broker would count it, a copy is better. The copy waits
+// for the receiver to take no more messages: on the broker, or in this process.
+func (l *ladder) putBack(f Facts, p Progress) {
 	switch {
 	case !f.CountsReleases:
 	case f.Grouped:
 		l.add(Step{Verb: Postpone, Place: OwnQueue, Optional: true})
 	default:
+		if !f.Delayed && !p.Paused {
+			l.pause(f)
+		}
 		l.copies(Step{Verb: Resend, Place: OwnQueue, Atomic: f.Atomic, Optional: true}, Full, Clean, Bare)
 	}
 	l.add(Step{Verb: Release})

@@ -34,7 +34,7 @@ const (
 	Resend
 	// Postpone gives the message back, to be available later.
 	Postpone
-	// Pause keeps it for a while, before an immediate retry.
+	// Pause keeps it for a while, before an immediate retry or the copy of a PutBack.
 	Pause
 	// Consume, Abandon and Release settle the delivery.
 	Consume
