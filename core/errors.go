@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/bounded"
@@ -189,26 +191,52 @@ func newRequeueLimitError(limit int, err error) error {
 	return &requeueLimitError{statedError{ErrRequeueLimitExceeded, fmt.Sprintf("%v (%d): %v", ErrRequeueLimitExceeded, limit, err), err}}
 }
 
-// specificType returns the type of the innermost error that is not of package errors or
-// fmt, or else that of the innermost error.
-func specificType(chain []error) reflect.Type {
-	for _, each := range slices.Backward(chain) {
-		if isSpecific(each) {
-			return reflect.TypeOf(each)
+// errorRank is how much the type of an error says about its cause.
+type errorRank int
+
+const (
+	rankNone    errorRank = iota // no error
+	rankText                     // a type of package errors or fmt
+	rankLibrary                  // a type of an error library, for a text, a stack or several errors
+	rankCause                    // any other type
+)
+
+// errorLibraries are elements of the paths of packages whose types any error may have.
+var errorLibraries = []string{"errors", "xerrors", "eris", "multierr", "multierror", "go-multierror"}
+
+func rankOf(err error) errorRank {
+	t := reflect.TypeOf(err)
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	name, path := t.Name(), t.PkgPath()
+	if path == "errors" || path == "fmt" {
+		return rankText
+	}
+	if first, _ := utf8.DecodeRuneInString(name); name == "Error" || name == "Err" || !unicode.IsUpper(first) {
+		for element := range strings.SplitSeq(path, "/") {
+			if slices.Contains(errorLibraries, element) {
+				return rankLibrary
+			}
 		}
 	}
-	return reflect.TypeOf(chain[len(chain)-1])
+	return rankCause
 }
 
-// isSpecific reports whether an error's type is not one of package errors or fmt.
-func isSpecific(err error) bool {
-	source := packageOf(reflect.TypeOf(err))
-	return source != "errors" && source != "fmt"
+// specificType returns the type of the innermost error of the highest rank.
+func specificType(chain []error) reflect.Type {
+	specific, highest := chain[0], rankNone
+	for _, each := range slices.Backward(chain) {
+		if rank := rankOf(each); rank > highest {
+			specific, highest = each, rank
+		}
+	}
+	return reflect.TypeOf(specific)
 }
 
 // ErrorTypeOf returns the type of the innermost error that is not of package errors or fmt,
-// such as "*fs.PathError", at most 128 bytes, or "" for nil. Of joined errors the first that
-// has one counts.
+// such as "*fs.PathError", at most 128 bytes, or "" for nil. Types of error libraries, such as
+// pkg/errors, count only if there is no other. Of joined errors the first that has one counts.
 func ErrorTypeOf(err error) string {
 	if err == nil {
 		return ""
@@ -229,13 +257,12 @@ func packageOf(t reflect.Type) string {
 
 // errorDescription has the parts of an error that headers contain.
 type errorDescription struct {
-	// exceptionType is the Go type of the innermost error that is not one of package errors
-	// or fmt: their types, and those of most wrappers, say nothing about the error.
+	// exceptionType is the Go type of the innermost error of the highest rank.
 	exceptionType string
 	innerType     string // of the innermost error, if another one wraps it
 	message       string
 	source        string // the package that declares the type
-	stackTrace    string // the chain of wrapping, and the stack of a panic
+	stackTrace    string // the chain of wrapping, and the stack of a panic or an error
 }
 
 func describe(err error) errorDescription {
@@ -258,9 +285,9 @@ func describe(err error) errorDescription {
 			break
 		}
 	}
-	if p := panicIn(err); p != nil {
+	if stack := stackIn(err); stack != "" {
 		b.WriteString("\n")
-		b.Write(p.Stack)
+		b.WriteString(stack)
 	}
 	e.stackTrace = boundedText(b.String(), maxErrorText)
 	return e
@@ -304,37 +331,55 @@ func (e *errorSnapshot) Error() string { return e.description.message }
 // errorChain returns err and the errors that it wraps, outermost first. It leaves out
 // verdicts, which are the engine's, unless there is nothing else.
 func errorChain(err error) []error {
-	if chain := branchOf(err); len(chain) > 0 {
-		return chain
+	chain, _ := branchOf(err)
+	if len(chain) == 0 {
+		return []error{err}
 	}
-	return []error{err}
+	slices.Reverse(chain)
+	return chain
 }
 
-// branchOf follows one branch of joined errors: the first with an error that is not of
-// package errors or fmt, or else the first.
-func branchOf(err error) []error {
-	var chain []error
+// branchOf returns the errors along one branch of joined errors, innermost first, and their
+// highest rank. At each join it follows the first of the branches with the highest rank.
+func branchOf(err error) (branch []error, highest errorRank) {
+	var outer []error
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		if _, ours := e.(*Verdict); !ours {
-			chain = append(chain, e)
+			outer = append(outer, e)
+			highest = max(highest, rankOf(e))
 		}
-		joined, ok := e.(interface{ Unwrap() []error })
-		if !ok {
+		joined := joinedBy(e)
+		if joined == nil {
 			continue
 		}
-		var first []error
-		for i, each := range joined.Unwrap() {
-			branch := branchOf(each)
-			if slices.ContainsFunc(branch, isSpecific) {
-				return append(chain, branch...)
+		chosen := rankNone
+		for _, each := range joined {
+			if inner, rank := branchOf(each); rank > chosen {
+				branch, chosen = inner, rank
 			}
-			if i == 0 {
-				first = branch
+			if chosen == rankCause {
+				break
 			}
 		}
-		return append(chain, first...)
+		highest = max(highest, chosen)
+		break
 	}
-	return chain
+	slices.Reverse(outer)
+	return append(branch, outer...), highest
+}
+
+// joinedBy returns the errors that err joins, by the methods of package errors, of
+// hashicorp/go-multierror, and of older libraries, or nil.
+func joinedBy(err error) []error {
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		return e.Unwrap()
+	case interface{ WrappedErrors() []error }:
+		return e.WrappedErrors()
+	case interface{ Errors() []error }:
+		return e.Errors()
+	}
+	return nil
 }
 
 // boundedText makes arbitrary text fit for a header: UTF-8, without NUL (which

@@ -126,11 +126,11 @@ func (l *loggers) logLeftOut(ctx context.Context, f *failure, text string, keys 
 	logFailure(ctx, l.moved, slog.LevelError, f, text, slog.Any("headers_left_out", keys))
 }
 
-// withStack adds the stack of a panic. A retry may succeed, and then no header in an
-// error queue has the stack.
+// withStack adds the stack of a panic or an error. A retry may succeed, and then no header
+// in an error queue has the stack.
 func withStack(attrs []slog.Attr, key string, err error) []slog.Attr {
-	if p := panicIn(err); p != nil {
-		attrs = append(attrs, slog.String(key, string(p.Stack)))
+	if stack := stackIn(err); stack != "" {
+		attrs = append(attrs, slog.String(key, stack))
 	}
 	return attrs
 }
