@@ -120,7 +120,7 @@ func TestRemembered(t *testing.T) {
 		w.failure.setMessage(first)
 		w.hookSends, w.committed = []Outgoing{forwarded, {ID: "other"}}, &committedSends{messages: []Outgoing{forwarded}}
 		s.remember(w)
-		kept, _ := s.remembered.Get(redeliveryKey(first))
+		kept, _ := s.remembered.Get(nativeKey(first.NativeID))
 		if kept.failure.native != nil || kept.hookSends[0].Native != nil || kept.committed.messages[0].Native != nil {
 			t.Errorf("%+v", kept)
 		}
