@@ -55,7 +55,12 @@ func (s *SQLStore) Provision(ctx context.Context) error {
 func (s *SQLStore) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
-	rows, err := s.db.QueryContext(ctx, s.table.describe, s.table.quoted)
+	conn, err := s.conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	rows, err := conn.QueryContext(ctx, s.table.describe, s.table.quoted)
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +73,18 @@ func (s *SQLStore) columns(ctx context.Context) (columns []string, err error) {
 		columns = append(columns, column)
 	}
 	return columns, rows.Err()
+}
+
+// conn takes a connection whose session has text in UTF-8.
+func (s *SQLStore) conn(ctx context.Context) (*sql.Conn, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSQLEncoding(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
 }
 
 // Begin implements inbox.Store.
@@ -99,7 +116,7 @@ func (s *SQLStore) Begin(ctx context.Context, key inbox.Key, wait time.Duration)
 
 // begin begins a transaction, and fails if ctx ends first.
 func (s *SQLStore) begin(ctx context.Context, key inbox.Key) (*sqlTransaction, error) {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.conn(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -57,17 +57,35 @@ func (s *Store) Provision(ctx context.Context) error {
 func (s *Store) Check(ctx context.Context) error { return s.table.check(ctx, s.columns) }
 
 func (s *Store) columns(ctx context.Context) ([]string, error) {
-	rows, err := s.pool.Query(ctx, s.table.describe, s.table.quoted)
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, s.table.describe, s.table.quoted)
 	if err != nil {
 		return nil, err
 	}
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
+// acquire takes a connection whose session has text in UTF-8.
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEncoding(conn.Conn()); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
+}
+
 // Begin implements inbox.Store.
 func (s *Store) Begin(ctx context.Context, key inbox.Key, wait time.Duration) (inbox.Transaction, *inbox.Entry, error) {
 	for {
-		conn, err := s.pool.Acquire(ctx)
+		conn, err := s.acquire(ctx)
 		if err != nil {
 			return nil, nil, err
 		}

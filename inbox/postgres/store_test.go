@@ -366,6 +366,39 @@ func TestProvision(t *testing.T) {
 	}
 }
 
+// TestEncoding_IsUTF8: in another encoding ids would be garbled, or not stored.
+func TestEncoding_IsUTF8(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithoutCancel(t.Context())
+	if _, err := cluster.Exec(ctx, "postgres", `create database latin1 encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0`); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := cluster.Exec(ctx, "postgres", `drop database latin1 with (force)`); err != nil {
+			t.Error(err)
+		}
+	})
+	good := newDatabase(t, false, "")
+	for _, c := range []struct{ url, want string }{
+		{cluster.PasswordURL("latin1"), "the database has the encoding LATIN1"},
+		{good.url + "&client_encoding=LATIN1", "set client_encoding=UTF8 in the URL"},
+	} {
+		for _, bySQL := range []bool{false, true} {
+			d := &database{t: t, url: c.url, bySQL: bySQL}
+			store, err := d.open(postgres.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _, begun := store.Begin(t.Context(), m1, 0)
+			for name, err := range map[string]error{"Provision": store.Provision(t.Context()), "Check": store.Check(t.Context()), "Begin": begun} {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s, by database/sql %v: %v, want %q", name, bySQL, err, c.want)
+				}
+			}
+		}
+	}
+}
+
 // The code of docs/inbox.md waits for a server, and for nothing else.
 func TestProvision_OfTheGuide(t *testing.T) {
 	t.Parallel()

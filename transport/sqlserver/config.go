@@ -31,7 +31,8 @@ type Config struct {
 
 	// Pool is an existing pool of connections to PostgreSQL. [Transport.Close] leaves it
 	// open. LISTEN, and the number of the process in leases, take one more connection,
-	// outside the pool. If a statement finds two dead connections, one after the other,
+	// outside the pool. Its sessions need client_encoding=UTF8, which a role or a database
+	// may set to another encoding. If a statement finds two dead connections, one after the other,
 	// the idle ones are closed (Pool.Reset).
 	Pool *pgxpool.Pool
 

@@ -113,6 +113,7 @@ func connectPostgres(rawURL string, u *url.URL) (*connections, error) {
 		return nil, fmt.Errorf("Config.URL: %s", serverurl.Reason(err))
 	}
 	cfg.ConnConfig.BuildContextWatcherHandler = sqlexec.NewCanceller
+	cfg.ConnConfig.RuntimeParams["client_encoding"] = "UTF8" // as pgx writes; a role or a database may set another one
 	if serverurl.Value(options, "connect_timeout") == "" && os.Getenv("PGCONNECT_TIMEOUT") == "" {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}

@@ -100,11 +100,17 @@ func (m *sendPlan) sendIn(ctx context.Context, tx any) (*sendPlan, error) {
 	t := m.transport
 	var xid string
 	statements := func(m *sendPlan) []*sqlexec.Statement {
-		all := m.statements()
-		if t.notifier != nil {
-			all = append(all, sqlexec.Query(func(scan sqlexec.Scanner) error { return scan(&xid) }, notify.TransactionID))
+		if t.notifier == nil {
+			return m.statements()
 		}
-		return all
+		identify := sqlexec.Query(func(scan sqlexec.Scanner) error {
+			var encoding string
+			if err := scan(&xid, &encoding); err != nil {
+				return err
+			}
+			return sqlexec.CheckClientEncoding(encoding) // before any message is added
+		}, notify.TransactionID)
+		return append([]*sqlexec.Statement{identify}, m.statements()...)
 	}
 	var err error
 	if len(m.subscribers) > 0 && t.onPostgres() { // on Microsoft SQL Server some errors end the transaction

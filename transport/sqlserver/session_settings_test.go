@@ -31,6 +31,8 @@ func TestSession_EverySetting(t *testing.T) {
 		{"default_query_exec_mode", "describe_exec", "timezone", "Asia/Tokyo", "datestyle", "German"},
 		{"default_query_exec_mode", "exec", "timezone", "Asia/Tokyo"},
 		{"default_query_exec_mode", "simple_protocol", "timezone", "Australia/Lord_Howe"},
+		{"client_encoding", "LATIN1"},
+		{"options", "-c client_encoding=EUC_JP"},
 	} {
 		t.Run(fmt.Sprint(options), func(t *testing.T) {
 			t.Parallel()
@@ -79,6 +81,7 @@ func TestSession_SettingsOfRolesAndDatabases(t *testing.T) {
 		`grant all on schema public to ` + role,
 		`alter role ` + role + ` set timezone = 'Australia/Lord_Howe'`,
 		`alter role ` + role + ` set search_path = ''`,
+		`alter role ` + role + ` set client_encoding = 'LATIN1'`,
 		`alter database ` + pgx.Identifier{db.name}.Sanitize() + ` set timezone = 'America/Sao_Paulo'`,
 		`alter database ` + pgx.Identifier{db.name}.Sanitize() + ` set datestyle = 'SQL, DMY'`,
 	} {
@@ -116,7 +119,7 @@ func converse(t *testing.T, db *testDatabase, rawURL string, cfg sqlserver.Confi
 		converseWith(t, transport, "q", mode)
 	}
 	converseWith(t, foreign, "theirs", core.TransactionReceiveOnly)
-	tx, err := poolOf(t, rawURL).Begin(t.Context())
+	tx, err := poolOf(t, withOptions(t, rawURL, "client_encoding", "UTF8", "options", "")).Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +146,7 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 	for i := range 256 {
 		body = append(body, byte(i))
 	}
-	names := map[string]string{"a": "it's \\ \"b\" \u00e4 $1 ? \x00", "empty": ""}
+	names := map[string]string{"a": "it's \\ \"b\" \u00e4 \u20ac $1 ? \x00", "empty": ""}
 	message := func(id string) core.Outgoing {
 		out := core.Outgoing{ID: id, Queue: queue, Headers: core.HeadersFromMap(names), Body: body}
 		out.Headers.Set(headers.MessageID, id)
@@ -172,12 +175,12 @@ func converseWith(t *testing.T, transport *sqlserver.Transport, queue string, mo
 		in := d.Incoming()
 		received := time.Now()
 		if retried := mode != core.TransactionNone && in.DeliveryCount == 1; retried {
-			if err := d.Abandon(t.Context(), errors.New("it's \"b\" \\ \u00e4")); err != nil {
+			if err := d.Abandon(t.Context(), errors.New("it's \"b\" \\ \u00e4 \u20ac")); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
-		if mode != core.TransactionNone && (in.DeliveryCount != 2 || in.LastError != "it's \"b\" \\ \u00e4") {
+		if mode != core.TransactionNone && (in.DeliveryCount != 2 || in.LastError != "it's \"b\" \\ \u00e4 \u20ac") {
 			t.Errorf("%s: delivery %d with the last error %q", in.ID, in.DeliveryCount, in.LastError)
 		}
 		got = append(got, in.ID)

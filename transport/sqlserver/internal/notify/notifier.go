@@ -194,8 +194,9 @@ const (
 	watchShare   = 10
 )
 
-// TransactionID returns the identifier that outcomeText needs.
-const TransactionID = `select pg_catalog.pg_current_xact_id()::pg_catalog.text`
+// TransactionID returns the identifier that outcomeText needs, and the client_encoding of the
+// session.
+const TransactionID = `select pg_catalog.pg_current_xact_id()::pg_catalog.text, pg_catalog.current_setting('client_encoding')`
 
 // outcomeText does not ask about transactions that may still be open: after a failover,
 // one of them may be unknown to this server, and a query about it would fail.

@@ -47,7 +47,9 @@ func (srv *Server) RunIn(ctx context.Context, tx any, statements ...*sqlexec.Sta
 		if _, ok := srv.Dialect.(postgres.Dialect); !ok {
 			return transport.Permanent(fmt.Errorf("the transaction of WithTx is one of PostgreSQL's, but the transport is for %s; use WithSQLTx", srv.Dialect.Product()))
 		}
-		err = sqlexec.RunPgx(ctx, tx, statements)
+		if err = sqlexec.CheckTransaction(tx); err == nil {
+			err = sqlexec.RunPgx(ctx, tx, statements)
+		}
 	case *sql.Tx:
 		err = sqlexec.RunSQL(ctx, tx, statements)
 	default:

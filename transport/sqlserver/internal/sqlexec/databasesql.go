@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -17,8 +18,9 @@ import (
 // SQLDatabase is a server through database/sql: Microsoft SQL Server, and also PostgreSQL
 // for programs that use database/sql. Each statement is a round trip.
 type SQLDatabase struct {
-	DB    *sql.DB
-	owned bool
+	DB      *sql.DB
+	owned   bool
+	checked atomic.Bool // by checkSessions
 
 	// transactionEnded reports whether an error means that the server's transaction is
 	// gone, though the connection is not; nil: no error does.
@@ -50,6 +52,9 @@ type runner interface {
 // that failed because of a dead connection before they were sent.
 func (d *SQLDatabase) Exec(ctx context.Context, statements ...*Statement) error {
 	if len(statements) == 1 {
+		if err := d.checkSessions(ctx); err != nil {
+			return err
+		}
 		return serverurl.WithoutHostOfPassword(RunSQL(ctx, d.DB, statements))
 	}
 	tx, err := d.Begin(ctx, statements...)
@@ -68,6 +73,10 @@ func (d *SQLDatabase) Begin(ctx context.Context, statements ...*Statement) (Tran
 	conn, err := d.DB.Conn(ctx)
 	if err != nil {
 		return nil, &UnreachedError{serverurl.WithoutHostOfPassword(err)}
+	}
+	if err := checkEncodingOf(conn); err != nil {
+		_ = conn.Close() // back to the pool
+		return nil, &UnreachedError{err}
 	}
 	// database/sql rolls back when the context of BeginTx ends; here we decide when. It
 	// is also the only way to cancel a commit.

@@ -71,10 +71,23 @@ const idleWait = time.Second
 // server.
 const idleCheck = 5 * time.Millisecond
 
-// acquire takes a connection of the pool, or opens one. If the server has too many to accept
+// acquire takes a connection whose session has text in UTF-8.
+func (d *PgxDatabase) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := d.takeConnection(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEncoding(conn.Conn().PgConn()); err != nil {
+		conn.Release()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// takeConnection takes a connection of the pool, or opens one. If the server has too many to accept
 // another one, it waits until one of the pool's own is idle: pgxpool would return the error,
 // although the next statement may end at once.
-func (d *PgxDatabase) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+func (d *PgxDatabase) takeConnection(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := d.Connections.Acquire(ctx)
 	if !isTooManyConnections(err) {
 		return conn, err
