@@ -45,18 +45,14 @@ func (s *site) putInGroup(t *testing.T, queue, group, body string, attributes at
 }
 
 // runEndpoint runs an endpoint, whose handler gets the bodies, until the test ends.
-func runEndpoint(t *testing.T, transport core.Transport, queue string, handle func(body string), observers ...core.Observer) *core.Endpoint {
+func runEndpoint(t *testing.T, transport core.Transport, queue string, cfg core.Config, handle func(body string) error) *core.Endpoint {
 	t.Helper()
-	endpoint, err := core.New(queue, transport, core.Config{
-		Logger: slog.New(slog.DiscardHandler), Recoverability: core.Recoverability{ErrorQueue: "error"}, Observers: observers,
-	})
+	cfg.Logger, cfg.Recoverability.ErrorQueue = slog.New(slog.DiscardHandler), "error"
+	endpoint, err := core.New(queue, transport, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	core.HandleDefault(endpoint, func(_ context.Context, m *core.Message) error {
-		handle(string(m.RawBody()))
-		return nil
-	})
+	core.HandleDefault(endpoint, func(_ context.Context, m *core.Message) error { return handle(string(m.RawBody())) })
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- endpoint.Run(ctx) }()
@@ -258,7 +254,7 @@ func TestDelay_CopyWouldBeRefused(t *testing.T) {
 		s.put(t, "billing", "hello", many(attributes{
 			"Reprise.Wait": text("60000"), headersAttribute: text(`{"NServiceBus.MessageId":"m-1","NServiceBus.AmazonSQS.TimeToBeReceived":"1.00:00:00"}`),
 		}))
-		runEndpoint(t, transport, "billing", func(body string) { t.Errorf("%q is handled without its delay", body) })
+		runEndpoint(t, transport, "billing", core.Config{}, func(body string) error { return fmt.Errorf("%q is handled without its delay", body) })
 		if text := failure(t, transport); !strings.Contains(text, "its delay of 1m0s cannot be honoured") || !strings.Contains(text, "11 attributes") {
 			t.Errorf("the message failed because of: %s", text)
 		}
@@ -315,7 +311,10 @@ func TestDelay_LongCopyWouldBeRefused(t *testing.T) {
 	s := startSite(t, testserver.Config{})
 	transport := s.provisioned(t, sqs.Config{}, "billing", "error")
 	handled := make(chan string, 10)
-	endpoint := runEndpoint(t, transport, "billing", func(body string) { handled <- body })
+	endpoint := runEndpoint(t, transport, "billing", core.Config{}, func(body string) error {
+		handled <- body
+		return nil
+	})
 	s.putInGroup(t, "billing-delay.fifo", "x", "hello", many(attributes{"Reprise.Delay": milliseconds(time.Hour)}))
 	s.putInGroup(t, "billing-delay.fifo", "y", "beside it", attributes{"Reprise.Delay": milliseconds(20 * time.Minute)})
 	s.Advance(15 * time.Minute)

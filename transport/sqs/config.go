@@ -125,7 +125,8 @@ type Format int
 
 const (
 	// Wrapped is a JSON object with the headers, and the body in base64, which all
-	// versions of NServiceBus read.
+	// versions of NServiceBus read. A text that is too large for it is Raw, if there is no
+	// Config.Bodies.
 	Wrapped Format = iota
 
 	// Raw is the unchanged body, for readers that know no wrapper, with the headers in a

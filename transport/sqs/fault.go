@@ -136,6 +136,8 @@ func (t *Transport) explained(err error) error {
 			return err
 		}
 		return fmt.Errorf("%w: %w; create it with Provision (Config.Provision of the endpoint), or check region and account", core.ErrQueueNotFound, err)
+	case faultTooLarge:
+		return fmt.Errorf("%w: %w; to fix: raise the MaximumMessageSize of the queue or topic", core.ErrTooLarge, err)
 	case faultRefused:
 		return fmt.Errorf("%w; sqs.Policy prints the policy that an endpoint needs, see docs/transports/sqs.md", err)
 	}

@@ -57,7 +57,7 @@ func (t *Transport) CheckTopic(topic string) error {
 }
 
 // preparePublish encodes an event for its topic.
-func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pendingSend, error) {
+func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing, limit, reserved int) (*pendingSend, error) {
 	name, err := t.cfg.topicName(out.Topic)
 	if err != nil {
 		return nil, err
@@ -66,11 +66,11 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing) (*pe
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.codec.Encode(ctx, out, topicLimit-reservedBytes)
+	m, err := t.codec.Encode(ctx, out, limit, reserved)
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{Encoded: m, required: out.RequireSubscriber}
+	s := &sending{Encoded: m, size: m.Bytes(), required: out.RequireSubscriber}
 	if out.Delay > 0 { // SNS has no delays: the receivers delay the message
 		s.Add(message.AttrWait, strconv.FormatInt(out.Delay.Milliseconds(), 10))
 	}

@@ -34,7 +34,7 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	waiting := make([]*pendingSend, len(msgs))
 	for i := range msgs {
 		results[i] = core.SendResult{ID: msgs[i].ID, To: msgs[i].Queue + msgs[i].Topic, State: core.SendAccepted}
-		p, err := t.prepareSend(ctx, &msgs[i])
+		p, err := t.prepareSend(ctx, &msgs[i], serviceLimit, reservedBytes)
 		if err != nil {
 			failed = true
 			results[i].State, results[i].Err = core.SendRefused, t.explained(err)
@@ -63,6 +63,9 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 			continue
 		}
 		state, err := p.await(ctx)
+		if fifo := p.entry.Item.deduplication != ""; isRefusedForSize(state, err) && (len(msgs) == 1 || !fifo) { // the next ones are ahead by now
+			state, err = t.sendSmaller(ctx, &msgs[i], p, err)
+		}
 		if err != nil {
 			failed = true
 			results[i].State, results[i].Err = state, t.explained(err)
@@ -72,6 +75,33 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 		return fmt.Errorf("sqs: send: %w", transport.Unavailable(ctx, &core.SendError{Results: results}, transient))
 	}
 	return nil
+}
+
+// isRefusedForSize reports whether a queue or a topic refuses a message that the service would
+// accept: it may allow less.
+func isRefusedForSize(state core.SendState, err error) bool {
+	return state == core.SendRefused && faultOf(err) == faultTooLarge
+}
+
+// sendSmaller sends a message that was refused for its size in smaller forms, until one is
+// accepted. If none is, it returns the refusal of the smallest.
+func (t *Transport) sendSmaller(ctx context.Context, out *core.Outgoing, p *pendingSend, refusal error) (core.SendState, error) {
+	for {
+		smaller, err := t.prepareSend(ctx, out, p.entry.Item.size-1, 0)
+		if errors.Is(err, core.ErrTooLarge) {
+			return core.SendRefused, refusal
+		}
+		if err != nil {
+			return core.SendRefused, err
+		}
+		p = smaller
+		p.to.Add(&p.entry)
+		state, err := p.await(ctx)
+		if !isRefusedForSize(state, err) {
+			return state, err
+		}
+		refusal = err
+	}
 }
 
 // check returns an error for a message that no queue and no topic accepts.
@@ -87,11 +117,11 @@ func (t *Transport) check(out *core.Outgoing) error {
 	return err
 }
 
-// prepareSend encodes a message for its destination, and checks whether the destination
-// exists.
-func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendingSend, error) {
+// prepareSend encodes a message for its destination, in at most limit bytes of which reserved
+// are left, and checks whether the destination exists.
+func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing, limit, reserved int) (*pendingSend, error) {
 	if out.Topic != "" {
-		return t.preparePublish(ctx, out)
+		return t.preparePublish(ctx, out, min(limit, topicLimit), reserved)
 	}
 	address, err := t.cfg.queueAddress(out.Queue)
 	if err != nil {
@@ -113,11 +143,11 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing) (*pendi
 		}
 		return nil, err
 	}
-	m, err := t.codec.Encode(ctx, out, serviceLimit-reservedBytes)
+	m, err := t.codec.Encode(ctx, out, limit, reserved)
 	if err != nil {
 		return nil, err
 	}
-	s := &sending{Encoded: m}
+	s := &sending{Encoded: m, size: m.Bytes()}
 	switch {
 	case to != address:
 		s.Add(message.AttrDelaySeconds, strconv.FormatInt(seconds(delay), 10))

@@ -27,6 +27,7 @@ const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 // sending is a message that is being sent.
 type sending struct {
 	*message.Encoded
+	size          int    // in bytes, without the attributes that were added
 	group         string // MessageGroupId
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
@@ -124,6 +125,10 @@ func (s *sending) attributes() map[string]types.MessageAttributeValue {
 	m := make(map[string]types.MessageAttributeValue, len(s.Attrs)+len(s.native))
 	maps.Copy(m, s.native)
 	for _, a := range s.Attrs {
+		if a.Binary {
+			m[a.Name] = types.MessageAttributeValue{DataType: &binaryType, BinaryValue: []byte(a.Value)}
+			continue
+		}
 		m[a.Name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
 	}
 	return m
@@ -163,7 +168,7 @@ func (s *sending) systemAttributes() map[string]types.MessageSystemAttributeValu
 	}
 }
 
-var stringType = "String"
+var stringType, binaryType = "String", "Binary"
 
 func optional(s string) *string {
 	if s == "" {

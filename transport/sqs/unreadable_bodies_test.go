@@ -62,13 +62,14 @@ func TestBodies_UnreadableKeysAreNoOutage(t *testing.T) {
 			var mu sync.Mutex
 			handled := 0
 			seen := &outages{}
-			runEndpoint(t, transport, "orders", func(body string) {
+			runEndpoint(t, transport, "orders", core.Config{Observers: []core.Observer{{ConnectionChanged: seen.ConnectionChanged}}}, func(body string) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if handled++; body != "good" {
 					t.Errorf("%q is handled", body)
 				}
-			}, core.Observer{ConnectionChanged: seen.ConnectionChanged})
+				return nil
+			})
 			await(t, "all good messages are handled", func() bool {
 				mu.Lock()
 				defer mu.Unlock()

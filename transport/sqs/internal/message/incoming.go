@@ -1,6 +1,7 @@
 package message
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -40,8 +41,8 @@ func (r *Received) Expired(now time.Time) bool {
 }
 
 // Read reads a message of any supported shape: a Raw one of ours or of NServiceBus, a
-// foreign one, a Wrapped one, and each of them in the envelope that SNS puts around a
-// message without raw delivery.
+// foreign one, a Wrapped one, each of them in the envelope that SNS puts around a
+// message without raw delivery, and a body alone.
 func (c *Codec) Read(queue string, m *types.Message) *Received {
 	r := &Received{}
 	r.Native = m
@@ -70,6 +71,9 @@ func (c *Codec) Read(queue string, m *types.Message) *Received {
 		r.readRaw(text, inHeaders, attrs)
 	case attrs[attrType] != "" || !r.readWrapped(text, attrs):
 		r.readForeign(text, attrs)
+		if alone := m.MessageAttributes[attrBody].BinaryValue; len(alone) > 0 {
+			r.Body = bytes.Clone(alone)
+		}
 		r.readFacts(around, m.Attributes[string(types.MessageSystemAttributeNameAWSTraceHeader)])
 	}
 	r.finish(c, queue, m, attrs)

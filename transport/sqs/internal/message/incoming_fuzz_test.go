@@ -31,6 +31,10 @@ func FuzzRead(f *testing.F) {
 		{"text", attrHeaders, `{"` + headerTimeToBeReceived + `":"00:00:10","NServiceBus.MessageId":"\u0000"}`, AttrLives, "-1"},
 		{"text", attrType, "order\xff", "Reprise.Enqueued", "9223372036854775807"},
 		{`{"Type":"Notification","TopicArn":"arn","Message":"inner","MessageAttributes":{"a":{"Type":"String","Value":"1"},"":{"Type":"Binary","Value":"//8="}}}`, "b", "2", "c", "\xff"},
+		{wrapperText, "Reprise.Body", "x", "Reprise.Body", "\xff" + wrapperText},
+		{wrapperText, attrHeaders, "{}", "b", "c"},
+		{envelopeText, attrHeaders, "{}", "Reprise.Body", "x"},
+		{`{"Type":"Notification","TopicArn":"x","Message":"\u0001xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}`, "", "", "", ""},
 		{`{"Type":"Notification","TopicArn":"arn","Message":"{\"Headers\":{\"NServiceBus.MessageId\":\"m\"},\"Body\":\"aGVsbG8=\"}"}`, "", "", "", ""},
 		{"empty message", "n", "1", "bytes", "\xff\x00"},
 		{`{"Type":"Notification","TopicArn":"arn","Subject":"s","Timestamp":"t","Message":"m"}`, attrHeaders, `{"a":"1"}`, "", ""},
@@ -69,7 +73,36 @@ func FuzzRead(f *testing.F) {
 			return // the copy has the stored body
 		}
 		checkCopy(t, c, r)
+		checkBodyAlone(t, c, r, m)
 	})
+}
+
+// isRefused reports whether the service refuses a text.
+func isRefused(text string) bool {
+	return text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !isCharacter(r) })
+}
+
+// checkBodyAlone fails if the body of a message that the service has accepted may be too large for it.
+func checkBodyAlone(t *testing.T, c *Codec, r *Received, m *types.Message) {
+	t.Helper()
+	size := len(*m.Body)
+	for name, v := range m.MessageAttributes {
+		if name == "" || v.StringValue != nil && isRefused(*v.StringValue) || v.StringValue == nil && len(v.BinaryValue) == 0 {
+			return
+		}
+		size += len(name) + len("String") + len(value(v.StringValue)) + len(v.BinaryValue)
+	}
+	if isRefused(*m.Body) || len(r.Body) == 0 {
+		return
+	}
+	out := core.Outgoing{ID: r.ID, Queue: "error", Body: r.Body, Reason: core.ReasonMoveToError}
+	encoded, err := c.Encode(t.Context(), &out, size, 0)
+	if err != nil {
+		t.Fatalf("%q with %v, of %d bytes: %v", *m.Body, Attributes(m), size, err)
+	}
+	if reread := c.Read("error", asReceived(encoded)); !bytes.Equal(reread.Body, r.Body) || encoded.Bytes() > size || isRefused(encoded.Text) {
+		t.Errorf("the body %q of %d bytes is written as %+v and read as %q", r.Body, size, encoded, reread.Body)
+	}
 }
 
 // checkCopy fails if the service would refuse a copy of a received message, or if the copy
@@ -77,22 +110,18 @@ func FuzzRead(f *testing.F) {
 func checkCopy(t *testing.T, c *Codec, r *Received) {
 	t.Helper()
 	out := core.Outgoing{ID: r.ID, Queue: "error", Headers: r.Headers, Body: r.Body, GroupKey: r.GroupKey, Properties: r.Properties, Reason: core.ReasonMoveToError}
-	encoded, err := c.Encode(t.Context(), &out, 1<<20)
+	encoded, err := c.Encode(t.Context(), &out, 1<<20, 0)
 	if err != nil {
 		if !errors.Is(err, core.ErrTooLarge) {
 			t.Error(err)
 		}
 		return
 	}
-	copied := &types.Message{Body: &encoded.Text, MessageAttributes: map[string]types.MessageAttributeValue{}}
-	isRefused := func(text string) bool {
-		return text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !isCharacter(r) })
-	}
+	copied := asReceived(encoded)
 	for _, a := range encoded.Attrs {
 		if isRefused(a.Value) {
 			t.Errorf("the service refuses the attribute %s: %q", a.Name, a.Value)
 		}
-		copied.MessageAttributes[a.Name] = types.MessageAttributeValue{StringValue: &a.Value}
 	}
 	if isRefused(encoded.Text) {
 		t.Errorf("the service refuses the text %q", encoded.Text)

@@ -55,7 +55,7 @@ func TestParseWritten_RecognizesWrittenTexts(t *testing.T) {
 	var out core.Outgoing
 	out.ID, out.Body = "m-1", []byte("hello")
 	out.Headers.Set(headers.MessageID, "m-1")
-	written := (&Codec{}).write(&out, outgoingHeaders(&out), "")
+	written := write(&out, outgoingHeaders(&out), false, "")
 	if _, _, ok := parseWritten(written.Text); !ok {
 		t.Errorf("the adapter writes %s, which takes the slow path", written.Text)
 	}
@@ -181,9 +181,9 @@ func TestRead_EscapeWithoutName(t *testing.T) {
 	out.ID = "m-1"
 	out.Headers.Set(headers.MessageID, "m-1")
 	out.Headers.Set("a", "b")
-	m := (&Codec{}).write(&out, core.HeadersFromMap(map[string]string{
+	m := write(&out, core.HeadersFromMap(map[string]string{
 		headers.MessageID: "m-1", "a": "b", "Reprise.Escaped.Reprise.Escaped.SQS.": "no name",
-	}), "")
+	}), false, "")
 	in := (&Codec{}).Read("billing", asReceived(m))
 	if _, has := in.Headers.Lookup(""); has || in.Malformed != nil || in.Headers.Get("a") != "b" {
 		t.Fatalf("the headers are %q, malformed: %v", in.Headers.Map(), in.Malformed)
@@ -193,7 +193,7 @@ func TestRead_EscapeWithoutName(t *testing.T) {
 	}
 	// A copy has the same headers.
 	out.Headers = in.Headers
-	m, err := (&Codec{}).Encode(t.Context(), &out, 1<<20)
+	m, err := (&Codec{}).Encode(t.Context(), &out, 1<<20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -28,7 +31,7 @@ const (
 	attrType         = "MessageTypeFullName"                // of a foreign message
 	attrBodyKey      = "S3BodyKey"                          // of a Raw message whose body is stored
 
-	attrBody     = "Reprise.Body"     // encoding of a Raw message's body; absent: unchanged
+	attrBody     = "Reprise.Body"     // encoding of a Raw message's body; absent: unchanged; binary: the body itself
 	AttrDelay    = "Reprise.Delay"    // milliseconds by which SQS delays the message itself
 	AttrWait     = "Reprise.Wait"     // milliseconds for which the receiver has to delay it
 	AttrFailures = "Reprise.Failures" // header of that name of a copy
@@ -73,52 +76,82 @@ type Encoded struct {
 	Attrs []Attr
 }
 
-// Attr is an attribute, whose value is a string.
-type Attr struct{ Name, Value string }
+// Attr is an attribute, whose value is a string, or bytes.
+type Attr struct {
+	Name, Value string
+	Binary      bool
+}
 
 // Bytes returns the size of the message as the service counts it.
 func (m *Encoded) Bytes() int {
 	n := len(m.Text)
 	for _, a := range m.Attrs {
-		n += len(a.Name) + len(a.Value) + len("String")
+		n += len(a.Name) + len(a.Value) + len("String") // or "Binary"
 	}
 	return n
 }
 
 // Add adds an attribute.
-func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{name, value}) }
+func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{Name: name, Value: value}) }
 
-// Encode writes a message in at most limit bytes. If the body does not fit, it goes to
-// the store of bodies, if there is one.
-func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit int) (*Encoded, error) {
-	headers := outgoingHeaders(out)
-	stored := c.Bodies != nil && c.LargeBodies > 0 && len(out.Body) >= c.LargeBodies
-	if !stored {
-		m := c.write(out, headers, "")
-		size := m.Bytes()
-		if size > limit && headersMayShrink(headers) {
-			m = c.write(out, packed(headers), "")
+// Encode writes a message in at most limit bytes, of which reserved are left for attributes that are added later.
+//
+// If the message does not fit in the format of the codec, its body goes to the store of bodies: all receivers know the
+// store, and it changes nothing else. Without a store, text is Raw, which some readers of Wrapped may not know, but
+// base64 needs a third more. A copy without headers has the last form, that of bodyAlone.
+func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit, reserved int) (*Encoded, error) {
+	headers, room, size := outgoingHeaders(out), limit-reserved, math.MaxInt
+	fitting := func(raw bool, bodyKey string) *Encoded {
+		m := write(out, headers, raw, bodyKey)
+		size = min(size, m.Bytes())
+		if m.Bytes() > room && headers.Len() > 0 { // a control character, and an empty header, take six bytes in JSON
+			m = write(out, packed(headers), raw, bodyKey)
 			size = min(size, m.Bytes())
 		}
-		switch {
-		case m.Bytes() <= limit:
+		if m.Bytes() > room {
+			return nil
+		}
+		return m
+	}
+	if c.Bodies == nil || c.LargeBodies == 0 || len(out.Body) < c.LargeBodies {
+		if m := fitting(c.Raw, ""); m != nil {
 			return m, nil
-		case c.Bodies == nil:
-			return nil, tooLarge(size, limit)
 		}
 	}
-	key := c.Bodies.BodyKey(rand.Text())
-	m := c.write(out, headers, key)
-	if m.Bytes() > limit && headersMayShrink(headers) {
-		m = c.write(out, packed(headers), key)
+	if c.Bodies != nil {
+		key := c.Bodies.BodyKey(rand.Text())
+		m := fitting(c.Raw, key)
+		if m == nil {
+			return nil, tooLarge(size, room)
+		}
+		if err := c.Bodies.Put(ctx, key, out.Body); err != nil {
+			return nil, fmt.Errorf("store the body of %d bytes, which is too large for the message: %w", len(out.Body), &StoreError{err})
+		}
+		return m, nil
 	}
-	if n := m.Bytes(); n > limit {
-		return nil, tooLarge(n, limit)
+	if !c.Raw && isText(out.Body) {
+		if m := fitting(true, ""); m != nil {
+			return m, nil
+		}
 	}
-	if err := c.Bodies.Put(ctx, key, out.Body); err != nil {
-		return nil, fmt.Errorf("store the body of %d bytes, which is too large for the message: %w", len(out.Body), &StoreError{err})
+	if out.Reason.IsCopy() && out.Headers.Len() == 0 && out.GroupKey == "" && len(out.Properties) == 0 && out.TimeToBeReceived == 0 && out.Delay == 0 {
+		if m := bodyAlone(out.Body); m.Bytes() <= limit {
+			return m, nil
+		}
 	}
-	return m, nil
+	return nil, tooLarge(size, room)
+}
+
+// bodyAlone returns a message that has only a body, and is no larger than any message that is read with this body: text
+// without attributes, as a foreign sender writes it, or else an attribute.
+func bodyAlone(body []byte) *Encoded {
+	if len(body) > 0 && isText(body) {
+		text := string(body)
+		if in := (&Codec{}).Read("", &types.Message{Body: &text}); bytes.Equal(in.Body, body) {
+			return &Encoded{Text: text}
+		}
+	}
+	return &Encoded{Text: "-", Attrs: []Attr{{Name: attrBody, Value: string(body), Binary: true}}}
 }
 
 // StoreError is an error of Config.Bodies. If the store is an Amazon service too, the
@@ -132,12 +165,12 @@ func tooLarge(size, limit int) error {
 	return fmt.Errorf("%w; as the service counts it, with attributes and in base64", &core.TooLargeError{Limit: "the service's limit of a message", Max: limit, Size: size})
 }
 
-// write writes a message with these headers. If BodyKey is set, the body is stored
-// elsewhere.
-func (c *Codec) write(out *core.Outgoing, headers core.Headers, bodyKey string) *Encoded {
+// write writes a message with these headers, Raw or Wrapped. If bodyKey is set, the body is
+// stored elsewhere.
+func write(out *core.Outgoing, headers core.Headers, raw bool, bodyKey string) *Encoded {
 	m := &Encoded{Attrs: make([]Attr, 0, 4)}
 	m.Add(attrMessageID, attributeText(out.ID))
-	if c.Raw {
+	if raw {
 		m.Add(attrHeaders, string(transport.AppendHeadersJSON(nil, headers)))
 		switch {
 		case bodyKey != "":
@@ -146,7 +179,7 @@ func (c *Codec) write(out *core.Outgoing, headers core.Headers, bodyKey string) 
 		case len(out.Body) == 0:
 			m.Add(attrBody, bodyEmpty)
 			m.Text = emptyBody
-		case isText(out.Body):
+		case string(out.Body) != emptyBody && isText(out.Body):
 			m.Text = string(out.Body)
 		default:
 			m.Add(attrBody, bodyBase64)
@@ -217,10 +250,6 @@ func isOurs(key string) bool {
 	return key == headerTimeToBeReceived || key == headerPacked || strings.HasPrefix(key, escapedHeader)
 }
 
-// headersMayShrink reports whether packed headers can be shorter: a control character, and an
-// empty header, take six bytes in JSON.
-func headersMayShrink(h core.Headers) bool { return h.Len() > 0 }
-
 // packed returns headers that carry others in base64.
 func packed(h core.Headers) core.Headers {
 	var b []byte
@@ -264,10 +293,9 @@ func unpacked(text string) (core.Headers, error) {
 }
 
 // isText reports whether the service accepts a body unchanged: #x9 | #xA | #xD | #x20 to
-// #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF (SendMessage, MessageBody). A body that
-// equals the stand-in for an empty one does not count as text.
+// #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF (SendMessage, MessageBody).
 func isText(body []byte) bool {
-	if string(body) == emptyBody || !utf8.Valid(body) {
+	if !utf8.Valid(body) {
 		return false
 	}
 	for _, r := range string(body) {

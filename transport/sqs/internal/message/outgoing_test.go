@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +45,11 @@ func (b *bodies) Get(_ context.Context, key string, _ int) ([]byte, error) {
 func asReceived(m *Encoded) *types.Message {
 	attrs := map[string]types.MessageAttributeValue{}
 	for _, a := range m.Attrs {
-		attrs[a.Name] = types.MessageAttributeValue{StringValue: &a.Value}
+		if a.Binary {
+			attrs[a.Name] = types.MessageAttributeValue{BinaryValue: []byte(a.Value)}
+		} else {
+			attrs[a.Name] = types.MessageAttributeValue{StringValue: &a.Value}
+		}
 	}
 	return &types.Message{Body: &m.Text, MessageAttributes: attrs}
 }
@@ -83,7 +89,7 @@ func TestEncode_RoundTrip(t *testing.T) {
 				if c.limit == 0 {
 					c.limit = 1 << 20
 				}
-				m, err := codec.Encode(t.Context(), c.out, c.limit)
+				m, err := codec.Encode(t.Context(), c.out, c.limit, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,17 +120,112 @@ func TestEncode_RefusesMessages(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk full")
 	large := outgoing(strings.Repeat("x", 1000))
-	if _, err := (&Codec{}).Encode(t.Context(), large, 900); !errors.Is(err, core.ErrTooLarge) {
+	if _, err := (&Codec{}).Encode(t.Context(), large, 900, 0); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("without a store: %v", err)
 	}
 	store := &bodies{stored: map[string][]byte{}}
-	if _, err := (&Codec{Bodies: store}).Encode(t.Context(), outgoing("x", "a", strings.Repeat("x", 1000)), 900); !errors.Is(err, core.ErrTooLarge) {
+	if _, err := (&Codec{Bodies: store}).Encode(t.Context(), outgoing("x", "a", strings.Repeat("x", 1000)), 900, 0); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("with headers that are too large: %v", err)
 	}
 	store.err = broken
-	_, err := (&Codec{Bodies: store}).Encode(t.Context(), large, 900)
+	_, err := (&Codec{Bodies: store}).Encode(t.Context(), large, 900, 0)
 	if _, ok := errors.AsType[*StoreError](err); !ok || !errors.Is(err, broken) {
 		t.Errorf("with a store that fails: %v", err)
+	}
+}
+
+const (
+	wrapperText  = `{"Headers":{"NServiceBus.MessageId":"m-1"},"Body":"aGVsbG8="}`
+	envelopeText = `{"Type":"Notification","TopicArn":"arn","Message":"hello"}`
+)
+
+// A message that does not fit in its format is written in another one.
+func TestEncode_LastForms(t *testing.T) {
+	t.Parallel()
+	const limit, reserved = 1500, 200
+	x := strings.Repeat("x", 1000)
+	attribute := func(b string) *Encoded {
+		return &Encoded{Text: "-", Attrs: []Attr{{Name: attrBody, Value: b, Binary: true}}}
+	}
+	bare := func(body string) *core.Outgoing {
+		return &core.Outgoing{ID: "m-1", Body: []byte(body), Reason: core.ReasonMoveToError}
+	}
+	with := func(out *core.Outgoing, change func(*core.Outgoing)) *core.Outgoing {
+		change(out)
+		return out
+	}
+	for name, c := range map[string]struct {
+		out  *core.Outgoing
+		raw  bool     // it is written Raw
+		want *Encoded // if not nil
+		fits bool
+	}{
+		"a third more would fit":           {out: outgoing(x[:700]), fits: true},
+		"text":                             {out: outgoing(x), raw: true, fits: true},
+		"text of an application's object":  {out: outgoing(`{"Headers":{},"Body":"` + x + `"}`), raw: true, fits: true},
+		"text that begins as an envelope":  {out: outgoing(envelopeText + x), raw: true, fits: true},
+		"an envelope":                      {out: outgoing(envelopeText + strings.Repeat(" ", 900)), raw: true, fits: true},
+		"a wrapper":                        {out: outgoing(wrapperText + strings.Repeat(" ", 900)), raw: true, fits: true},
+		"text and long headers":            {out: outgoing(x, "a", strings.Repeat("\x01", 60)), raw: true, fits: true},
+		"binary":                           {out: outgoing("\xff" + x)},
+		"text and no room for its headers": {out: outgoing(strings.Repeat("x", limit-reserved-100))},
+
+		"no headers":               {out: bare(x[:900]), fits: true},
+		"no headers, Raw":          {out: bare(x), raw: true, fits: true},
+		"the body alone":           {out: bare(strings.Repeat("x", limit)), want: &Encoded{Text: strings.Repeat("x", limit)}, fits: true},
+		"one byte more":            {out: bare(strings.Repeat("x", limit+1))},
+		"a wrapper alone":          {out: bare(strings.Repeat(" ", 1400) + wrapperText), want: attribute(strings.Repeat(" ", 1400) + wrapperText), fits: true},
+		"an envelope alone":        {out: bare(envelopeText + strings.Repeat(" ", 1400)), want: attribute(envelopeText + strings.Repeat(" ", 1400)), fits: true},
+		"binary alone":             {out: bare("\x00" + strings.Repeat("x", 1400)), want: attribute("\x00" + strings.Repeat("x", 1400)), fits: true},
+		"binary, one byte more":    {out: bare("\x00" + strings.Repeat("x", limit-19))},
+		"an application's message": {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.Reason = core.ReasonApplication })},
+		"a delayed copy":           {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.Delay = time.Second })},
+		"a copy of a group":        {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.GroupKey = "g" })},
+		"a copy with a property":   {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.Properties = map[string]string{"a": "b"} })},
+		"a copy with a header":     {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.Headers.Set("a", "b") })},
+	} {
+		codec := &Codec{}
+		m, err := codec.Encode(t.Context(), c.out, limit, reserved)
+		if !c.fits {
+			if large, ok := errors.AsType[*core.TooLargeError](err); !ok || large.Size <= large.Max {
+				t.Errorf("%s: the error is %v", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		bound := limit - reserved
+		if c.want != nil {
+			bound = limit
+			if m.Text != c.want.Text || !slices.Equal(m.Attrs, c.want.Attrs) {
+				t.Errorf("%s: it is written as %.100q with %.100v", name, m.Text, m.Attrs)
+			}
+		} else if raw := slices.ContainsFunc(m.Attrs, func(a Attr) bool { return a.Name == attrHeaders }); raw != c.raw {
+			t.Errorf("%s: Raw: %t", name, raw)
+		}
+		in := codec.Read("error", asReceived(m))
+		if m.Bytes() > bound || in.Malformed != nil || in.Enveloped || !bytes.Equal(in.Body, c.out.Body) || !maps.Equal(in.Headers.Map(), c.out.Headers.Map()) {
+			t.Errorf("%s: %d bytes are read as %.100q with %q, malformed: %v", name, m.Bytes(), in.Body, in.Headers.Map(), in.Malformed)
+		}
+	}
+}
+
+// The receivers know the store of bodies, but perhaps not Raw.
+func TestEncode_StoreBeforeOtherFormats(t *testing.T) {
+	t.Parallel()
+	store := &bodies{stored: map[string][]byte{}}
+	codec := &Codec{Bodies: store}
+	for _, out := range []*core.Outgoing{outgoing(strings.Repeat("x", 1000)), {ID: "m-1", Body: bytes.Repeat([]byte("x"), 1300), Reason: core.ReasonMoveToError}} {
+		m, err := codec.Encode(t.Context(), out, 1300, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := codec.Read("billing", asReceived(m))
+		if in.BodyKey == "" || !strings.HasPrefix(m.Text, wrapperStart) || in.ID != "m-1" {
+			t.Errorf("it is written as %.100q with %.100v", m.Text, m.Attrs)
+		}
 	}
 }
 
