@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
@@ -233,7 +234,8 @@ func (ep *Endpoint) Invoke(ctx context.Context, d Draft) error {
 }
 
 // Provision creates the queues that the endpoint needs, regardless of [Config.Provision],
-// and subscribes to the events that have handlers by now: for a deployment step. If
+// and subscribes to the events that have handlers by now: for a deployment step. It waits up to
+// two minutes for a broker that applies the subscriptions late. If
 // [Endpoint.Err] returns an error, Provision returns it and creates nothing.
 func (ep *Endpoint) Provision(ctx context.Context) error {
 	if err := ep.Err(); err != nil {
@@ -246,12 +248,34 @@ func (ep *Endpoint) Provision(ctx context.Context) error {
 	}
 	err := p.Provision(ctx, ep.resolved.topology())
 	if err == nil {
-		err = ep.subscribe(ctx)
+		err = ep.subscribeWithRetry(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("core: provision endpoint %q: %w", ep.name, err)
 	}
 	return nil
+}
+
+// subscribeTimeout is how long Provision waits for its subscriptions.
+const subscribeTimeout = 2 * time.Minute
+
+// subscribeWithRetry retries to subscribe while the broker is unavailable.
+func (ep *Endpoint) subscribeWithRetry(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
+	defer cancel()
+	for tries := 1; ; tries++ {
+		err := ep.subscribe(ctx)
+		if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
+			return err
+		}
+		pause := connectBackoff.After(tries)
+		ep.log.endpoint.Warn("endpoint waits to subscribe", "error", err, "retry_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // Purge permanently removes the waiting messages from the input queue, also those for other

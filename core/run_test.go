@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -112,6 +113,9 @@ func TestRun_EndsForAPermanentErrorOfReceive(t *testing.T) {
 		if err := run.wait(); !errors.Is(err, errGone) || !containsAll(err.Error(), `"orders"`, "receive") {
 			fx.Errorf("Run returned %v", err)
 		}
+		if lines := fx.logs.find("can no longer receive"); len(lines) != 1 || lines[0].level != slog.LevelError || !strings.Contains(fmt.Sprint(lines[0].attrs["error"]), errGone.Error()) {
+			fx.Errorf("the log has %v", lines)
+		}
 		fx.wantDepth("orders", 0) // the drain let the handler finish
 		fx.broker.setFaults(faults{})
 		fx.run(ep)
@@ -188,6 +192,44 @@ func TestProvision_Subscribes(t *testing.T) {
 			fx.Errorf("handled %q, want the event that was published before Run", got)
 		}
 	})
+}
+
+// lateSubscriber is a transport whose broker applies subscriptions late.
+type lateSubscriber struct {
+	*topicChecker
+	tries int // that are refused
+}
+
+func (s *lateSubscriber) Subscribe(ctx context.Context, queue string, topics ...string) error {
+	if s.tries--; s.tries >= 0 {
+		return fmt.Errorf("not applied yet: %w", core.ErrUnavailable)
+	}
+	return s.topicChecker.Subscribe(ctx, queue, topics...)
+}
+
+func TestProvision_WaitsForLateSubscriptions(t *testing.T) {
+	for _, c := range []struct {
+		refused int
+		want    error
+	}{{3, nil}, {1000, core.ErrUnavailable}} {
+		synctest.Test(t, func(t *testing.T) {
+			logs := &logRecorder{}
+			transport := &lateSubscriber{newTopicChecker(t), c.refused}
+			ep, err := core.New("orders", transport, core.Config{Logger: slog.New(logHandler{recorder: logs})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			core.HandleEvent(ep, placedEvent, func(context.Context, *core.Message, string) error { return nil })
+			began := time.Now()
+			if err := ep.Provision(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("after %d refused tries: %v, want %v", c.refused, err, c.want)
+			}
+			lines := len(logs.find("endpoint waits to subscribe"))
+			if took := time.Since(began); took > 2*time.Minute || c.want == nil && lines != c.refused || lines == 0 {
+				t.Errorf("it took %v, with %d lines", took, lines)
+			}
+		})
+	}
 }
 
 func TestHealth_Connections(t *testing.T) {

@@ -161,7 +161,11 @@ func (r *runner) reportSlowHandler(a *attempt, running time.Duration) {
 }
 
 // receiveFailed ends the Run.
-func (r *runner) receiveFailed(err error) { r.end(fmt.Errorf("receive: %w", err)) }
+func (r *runner) receiveFailed(err error) {
+	if r.end(fmt.Errorf("receive: %w", err)) {
+		r.ep.log.endpoint.Error("endpoint ends: it can no longer receive", "error", err)
+	}
+}
 
 func (r *runner) isEnded() bool {
 	r.mu.Lock()

@@ -30,10 +30,14 @@ type Outages struct {
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = 10 * time.Second
+	// longestRequest is the longest attempt that an outage may have prevented from the beginning. A
+	// longer one, such as a wait for messages, had a connection.
+	longestRequest = time.Minute
 )
 
 // Failed records a failed attempt and when it began, and returns how long to wait before
-// the next one. Attempts that were in progress at the same time, and failed together,
+// the next one. The outage began with its first failed attempt, or at the end of that one if it took
+// more than a minute. Attempts that were in progress at the same time, and failed together,
 // count as one. An attempt that began before the last outage ended belongs to that
 // outage, and ConnectionChanged is not called.
 func (o *Outages) Failed(err error, began time.Time) time.Duration {
@@ -46,7 +50,10 @@ func (o *Outages) Failed(err error, began time.Time) time.Duration {
 	}
 	switch {
 	case o.since.IsZero():
-		o.since, o.pause = time.Now(), firstPause
+		o.since, o.pause = began, firstPause
+		if now := time.Now(); now.Sub(began) > longestRequest {
+			o.since = now
+		}
 	case began.After(o.last):
 		o.pause = min(2*o.pause, lastPause)
 	}

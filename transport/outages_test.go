@@ -55,6 +55,28 @@ func TestOutages_DelaysBetweenAttemptsGrow(t *testing.T) {
 }
 
 // Rule C15.
+func TestOutages_BeginWithTheFirstFailedAttempt(t *testing.T) {
+	for _, c := range []struct{ took, since time.Duration }{
+		{0, 0}, {3 * time.Second, 0}, {time.Minute, 0}, {2 * time.Hour, 2 * time.Hour}, // of a wait for messages
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			seen := &changes{}
+			o := &transport.Outages{ConnectionChanged: seen.ConnectionChanged}
+			began := time.Now()
+			time.Sleep(c.took)
+			o.Failed(errors.New("no answer"), began)
+			o.Failed(errors.New("no answer"), time.Now())
+			o.End()
+			for _, change := range seen.all {
+				if since := change.Since.Sub(began); since != c.since {
+					t.Errorf("the outage whose first failed attempt took %v began after %v, want %v", c.took, since, c.since)
+				}
+			}
+		})
+	}
+}
+
+// Rule C15.
 func TestOutages_SimultaneousFailuresAreOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &transport.Outages{}

@@ -96,7 +96,6 @@ func (r *receiver) open(ctx context.Context) error {
 func (r *receiver) run(c *consumerChannel) {
 	defer func() { r.conns.close(time.Now().Add(grace)) }()
 	for {
-		began := time.Now()
 		err := c.run()
 		if r.closing.Err() != nil {
 			c.drain()
@@ -104,7 +103,7 @@ func (r *receiver) run(c *consumerChannel) {
 			return
 		}
 		c.end()
-		if r.t.pause(r.closing, r.outages.Failed(err, began)) != nil {
+		if r.t.pause(r.closing, r.outages.Failed(err, time.Now())) != nil {
 			return
 		}
 		err = r.t.retryOutages(r.closing, &r.outages, func() (err error) {
