@@ -122,3 +122,26 @@ func TestGivenServer_RefusalIsExplained(t *testing.T) {
 		})
 	}
 }
+
+// An emulator without SNS and STS runs all cases but those of events.
+func TestGivenServer_WithoutEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the tests once more: not in short runs")
+	}
+	t.Parallel()
+	s := startSite(t, testserver.Config{AccessKey: accessKey})
+	s.Reject(testserver.Match{Operation: "ListTopics", Times: -1}, testserver.UnsupportedOperation)
+	run := given.Start(t, "^TestConformance$/^(C18|C19|C23)", s.environment(secretKey)...)
+	if err := run.End(); err != nil || !strings.Contains(run.Output(), "the cases of events are left out") || !strings.Contains(run.Output(), " 0 failed") {
+		t.Errorf("the tests ended with %v:\n%s", err, run.Output())
+	}
+	for operation := range s.Requests("") {
+		switch operation {
+		case "GetCallerIdentity", "CreateTopic", "Subscribe", "Publish", "PublishBatch", "ListSubscriptions", "GetTopicAttributes", "DeleteTopic":
+			t.Errorf("there was a request %s", operation)
+		}
+	}
+	if left := s.Queues(); len(left) > 0 {
+		t.Errorf("the tests have left %q", left)
+	}
+}

@@ -17,9 +17,7 @@ import (
 )
 
 // Provision creates missing queues. For each of the endpoint's own queues it also creates
-// one for delays above 15 minutes, "NAME-delay.fifo" (unless Config.NoLongDelays). The
-// endpoint's own queues get a policy that lets the account's topics whose names begin
-// with Config.TopicPrefix send to them. The service never deletes a queue by itself, so
+// one for delays above 15 minutes, "NAME-delay.fifo" (unless Config.NoLongDelays). The service never deletes a queue by itself, so
 // Provision and Check refuse a Topology with QueueExpiry.
 //
 // It changes nothing that exists. A queue that delays all messages, or is encrypted with
@@ -67,19 +65,9 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 // provisionQueue creates a queue if it is missing. An own queue is a queue that the
 // endpoint receives from.
 func (t *Transport) provisionQueue(ctx context.Context, address string, own bool) error {
-	attributes := func() (map[string]string, error) {
-		attributes := map[string]string{"MessageRetentionPeriod": inSeconds(retention)}
-		if isFIFO(address) {
-			attributes["FifoQueue"] = "true"
-		}
-		if own {
-			policy, err := t.queuePolicy(ctx, address)
-			if err != nil {
-				return nil, err
-			}
-			attributes["Policy"] = policy
-		}
-		return attributes, nil
+	attributes := map[string]string{"MessageRetentionPeriod": inSeconds(retention)}
+	if isFIFO(address) {
+		attributes["FifoQueue"] = "true"
 	}
 	if err := t.createQueue(ctx, address, attributes, t.compare); err != nil {
 		return err
@@ -87,18 +75,15 @@ func (t *Transport) provisionQueue(ctx context.Context, address string, own bool
 	if !own || t.cfg.NoLongDelays {
 		return nil
 	}
-	attributes = func() (map[string]string, error) {
-		return map[string]string{
-			"FifoQueue": "true", "DelaySeconds": inSeconds(maxNativeDelay), "MessageRetentionPeriod": inSeconds(retention),
-		}, nil
-	}
-	return t.createQueue(ctx, delayQueue(address), attributes, t.compareDelays)
+	return t.createQueue(ctx, delayQueue(address), map[string]string{
+		"FifoQueue": "true", "DelaySeconds": inSeconds(maxNativeDelay), "MessageRetentionPeriod": inSeconds(retention),
+	}, t.compareDelays)
 }
 
 func inSeconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
 
 // createQueue creates a queue with attributes, or compares an existing one.
-func (t *Transport) createQueue(ctx context.Context, address string, attributes func() (map[string]string, error), compare func(address string, has map[string]string) error) error {
+func (t *Transport) createQueue(ctx context.Context, address string, attributes map[string]string, compare func(address string, has map[string]string) error) error {
 	_, has, err := t.inspect(ctx, address)
 	if err == nil {
 		return compare(address, has)
@@ -107,14 +92,10 @@ func (t *Transport) createQueue(ctx context.Context, address string, attributes 
 		return err
 	}
 	name := t.cfg.QueuePrefix + address
-	wanted, err := attributes()
-	if err != nil {
-		return err
-	}
 	if t.cfg.KMSKey != "" {
-		wanted["KmsMasterKeyId"] = t.cfg.KMSKey
+		attributes["KmsMasterKeyId"] = t.cfg.KMSKey
 	}
-	_, err = t.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: wanted})
+	_, err = t.sqs.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})
 	switch {
 	case err == nil:
 		return t.eventually(ctx, func() error {
@@ -241,8 +222,7 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 		return err
 	}
 	if len(topology.Queues) == 0 {
-		_, err := t.account(ctx)
-		return t.explainedOrNil(err)
+		return t.explainedOrNil(t.reach(ctx))
 	}
 	var errs []error
 	for _, name := range topology.Queues {
@@ -264,6 +244,19 @@ func (t *Transport) checkAll(ctx context.Context, topology core.Topology) error 
 		errs = append(errs, t.explained(err))
 	}
 	return errors.Join(errs...)
+}
+
+// reach verifies that the service answers to the credentials, by a request about a queue that need
+// not exist, and to which they need no right.
+func (t *Transport) reach(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	name := t.cfg.QueuePrefix + "error"
+	_, err := t.sqs.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &name})
+	if c := code(err); c == "AccessDenied" || c == "AccessDeniedException" || err != nil && faultOf(err) == faultNoQueue {
+		return nil
+	}
+	return err
 }
 
 // checkOwn verifies that an endpoint can receive from a queue, and delay messages to it

@@ -21,7 +21,8 @@ import (
 // identity is the account of the credentials.
 type identity struct{ partition, account string }
 
-// account returns the account of the credentials. The request needs no right.
+// account returns the account of the credentials: that of a queue of the transport, once one was
+// inspected, or else the answer of STS, which needs no right.
 func (t *Transport) account(ctx context.Context) (identity, error) {
 	if known := t.identity.Load(); known != nil {
 		return *known, nil
@@ -30,22 +31,32 @@ func (t *Transport) account(ctx context.Context) (identity, error) {
 	defer cancel()
 	out, err := t.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
-		return identity{}, err
+		return identity{}, fmt.Errorf("ask STS for the account: %w", err)
 	}
-	partition := "aws"
+	known := identity{"aws", aws.ToString(out.Account)}
 	if parts := strings.Split(aws.ToString(out.Arn), ":"); len(parts) > 1 && parts[1] != "" {
-		partition = parts[1] // aws-cn, aws-us-gov
+		known.partition = parts[1] // aws-cn, aws-us-gov
 	}
-	known := identity{partition, aws.ToString(out.Account)}
 	t.identity.Store(&known)
 	return known, nil
+}
+
+// noteAccount remembers the account in the ARN of a queue.
+func (t *Transport) noteAccount(queueARN string) {
+	if t.identity.Load() != nil {
+		return
+	}
+	// arn:partition:sqs:region:account:name
+	if parts := strings.Split(queueARN, ":"); len(parts) == 6 && parts[1] != "" && parts[4] != "" {
+		t.identity.Store(&identity{parts[1], parts[4]})
+	}
 }
 
 // topicARN returns the ARN that a topic has, or would have.
 func (t *Transport) topicARN(ctx context.Context, name string) (string, error) {
 	owner, err := t.account(ctx)
 	if err != nil {
-		return "", fmt.Errorf("ask for the account: %w", err)
+		return "", err
 	}
 	return "arn:" + owner.partition + ":sns:" + t.cfg.AWS.Region + ":" + owner.account + ":" + name, nil
 }

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awssns "github.com/aws/aws-sdk-go-v2/service/sns"
+
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/leaks"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
@@ -174,13 +177,69 @@ func TestSubscribe_AddsMissingStatement(t *testing.T) {
 			if !slices.ContainsFunc(policy.Statement, func(m map[string]any) bool {
 				condition, _ := m["Condition"].(map[string]any)
 				arns, _ := condition["ArnLike"].(map[string]any)
-				return m["Effect"] == "Allow" && m["Action"] == "sqs:SendMessage" && arns["aws:SourceArn"] == topic && len(condition) == 1
+				return m["Effect"] == "Allow" && m["Action"] == "sqs:SendMessage" && arns["aws:SourceArn"] == "arn:aws:sns:us-east-1:123456789012:*" && len(condition) == 1
 			}) {
-				t.Errorf("the policy %s does not let the topic send", after)
+				t.Errorf("the policy %s does not let topics send", after)
 			}
 			if want := strings.Count(before, "Effect") + 1; len(policy.Statement) != want {
 				t.Errorf("the policy has %d statements, want %d: %s", len(policy.Statement), want, after)
 			}
 		})
+	}
+}
+
+// An endpoint without events needs SQS alone, also where its queues are made and removed. With events it knows
+// its account from the ARN of a queue.
+func TestTransport_NeedsNoOtherService(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	transport := s.open(t, sqs.Config{})
+	topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(transport.Check(t.Context(), core.Topology{})) // of an endpoint that only sends
+	must(transport.Provision(t.Context(), topology))
+	must(transport.Check(t.Context(), topology))
+	receiver := openReceiver(t, transport, "billing", 1)
+	must(transport.Send(t.Context(), core.Outgoing{ID: "m-1", Queue: "billing"}))
+	must(take(t, receiver, 1)[0].Complete(t.Context()))
+	must(receiver.Close(t.Context()))
+	must(transport.Remove(t.Context(), []string{"billing"}, nil))
+	requests := []string{"GetQueueUrl", "GetQueueAttributes", "CreateQueue", "DeleteQueue", "SendMessageBatch", "ReceiveMessage", "DeleteMessageBatch"}
+	for operation := range s.Requests("") {
+		if !slices.Contains(requests, operation) {
+			t.Errorf("there was a request %s", operation)
+		}
+	}
+	must(transport.Provision(t.Context(), core.Topology{InputQueue: "shipping", Queues: []string{"shipping"}}))
+	must(transport.Subscribe(t.Context(), "shipping", "Order"))
+	must(transport.Send(t.Context(), core.Outgoing{ID: "m-2", Topic: "Order"}))
+	must(transport.Remove(t.Context(), []string{"shipping"}, []string{"Order"}))
+	if n := s.Requests("")["GetCallerIdentity"]; n > 0 {
+		t.Errorf("STS got %d requests", n)
+	}
+	if left := s.everything(t); len(left) != 1 { // the error queue
+		t.Errorf("these are left: %q", left)
+	}
+}
+
+// A program that only publishes knows no queue: STS tells the account.
+func TestPublish_AccountOfSTS(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{})
+	if _, err := s.sns.CreateTopic(t.Context(), &awssns.CreateTopicInput{Name: aws.String("Order")}); err != nil {
+		t.Fatal(err)
+	}
+	transport := s.open(t, sqs.Config{})
+	s.Reject(testserver.Match{Operation: "GetCallerIdentity"}, testserver.AccessDenied)
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Order"}); err == nil || !strings.Contains(err.Error(), "ask STS for the account") {
+		t.Errorf("the error is: %v", err)
+	}
+	if err := transport.Send(t.Context(), core.Outgoing{ID: "m-1", Topic: "Order"}); err != nil {
+		t.Error(err)
 	}
 }

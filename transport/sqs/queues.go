@@ -80,5 +80,6 @@ func (t *Transport) inspect(ctx context.Context, address string) (url string, at
 		}
 		return "", nil, err
 	}
+	t.noteAccount(out.Attributes["QueueArn"])
 	return url, out.Attributes, nil
 }

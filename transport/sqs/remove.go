@@ -2,6 +2,7 @@ package sqs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,12 +10,14 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 )
 
 // Remove implements core.Remover. It deletes queues, the queues for their long delays, the
 // subscriptions of the queues, and topics with all their subscriptions. To find the
-// subscriptions of queues it lists those of the account in the region. The service may
+// subscriptions of queues it lists those of the account in the region, unless no queue has a policy
+// that lets topics send; those of a queue that does not exist stay. The service may
 // accept and deliver messages of a deleted queue for a minute, and creates none of the same
 // name in that time: Provision returns an error matching core.ErrUnavailable. A statement in
 // the policy of another queue that lets a removed topic send to it stays.
@@ -82,16 +85,19 @@ func (t *Transport) removeQueue(ctx context.Context, address string) error {
 
 // removeSubscriptions deletes the subscriptions of queues to all topics.
 func (t *Transport) removeSubscriptions(ctx context.Context, addresses []string) error {
-	if len(addresses) == 0 {
-		return nil
-	}
-	owner, err := t.account(ctx)
-	if err != nil {
-		return fmt.Errorf("ask for the account: %w", err)
-	}
 	own := map[string]bool{}
 	for _, address := range addresses {
-		own["arn:"+owner.partition+":sqs:"+t.cfg.AWS.Region+":"+owner.account+":"+t.cfg.QueuePrefix+address] = true
+		_, has, err := t.inspect(ctx, address)
+		switch {
+		case errors.Is(err, core.ErrQueueNotFound):
+		case err != nil:
+			return err
+		case has["Policy"] != "": // without it no topic can send to the queue
+			own[has["QueueArn"]] = true
+		}
+	}
+	if len(own) == 0 {
+		return nil
 	}
 	var subscriptions []string
 	pages := sns.NewListSubscriptionsPaginator(t.sns, &sns.ListSubscriptionsInput{})

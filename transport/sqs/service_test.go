@@ -22,6 +22,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	testserver "github.com/reprise-go/reprise/internal/testserver/sqs"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqs"
 )
 
@@ -33,6 +34,8 @@ type service struct {
 	network *proxy.Network // between the transports and the service
 	secrets []string
 	names   atomic.Int64 // that were made up
+	// noEvents is true for an emulator without SNS.
+	noEvents bool
 }
 
 // newService returns the service at a URL that takes any credentials.
@@ -83,6 +86,23 @@ func opens(cfg sqs.Config) func(t testing.TB) core.Transport {
 	}
 }
 
+// opens returns a function that opens transports of a configuration.
+func (s *service) opens(cfg sqs.Config) func(t testing.TB) core.Transport {
+	if !s.noEvents {
+		return opens(cfg)
+	}
+	return func(t testing.TB) core.Transport { return withoutEvents{transport.Wrapper{Transport: opens(cfg)(t)}} }
+}
+
+// withoutEvents is a transport on an emulator without SNS.
+type withoutEvents struct{ transport.Wrapper }
+
+func (w withoutEvents) Capabilities() core.Capabilities {
+	caps := w.Wrapper.Capabilities()
+	caps.PublishSubscribe = false
+	return caps
+}
+
 // client is the bare SDK, past the network.
 func (s *service) client() *awssqs.Client {
 	shared := s.shared.Copy()
@@ -107,18 +127,18 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 	long.VisibilityTimeout, short.VisibilityTimeout = longVisibility, shortVisibility
 	return conformance.Harness{
 		Name:           name,
-		Open:           opens(s.configured(long, s.network)),
-		OpenShortLocks: opens(s.configured(short, s.network)),
+		Open:           s.opens(s.configured(long, s.network)),
+		OpenShortLocks: s.opens(s.configured(short, s.network)),
 		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine
 		OpenLimited: func(t testing.TB, maxMessageBytes int) core.Transport {
 			limited := long
 			limited.MaxMessageBytes = maxMessageBytes
-			return opens(s.configured(limited, s.network))(t)
+			return s.opens(s.configured(limited, s.network))(t)
 		},
 		OpenOnLine: func(t testing.TB) (core.Transport, conformance.Line) {
 			// The messages in an answer that is lost are locked.
 			own := proxy.NewNetwork(t)
-			return opens(s.configured(short, own))(t), own
+			return s.opens(s.configured(short, own))(t), own
 		},
 		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("conf")+".fifo") },
 		Network:    s.network,

@@ -3,7 +3,9 @@ package sqs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +18,10 @@ import (
 )
 
 // Subscribe subscribes a queue to topics: it creates each missing topic, and a
-// subscription with raw delivery. If the queue's policy does not let the topic send to
-// it, because Provision did not create the queue, it adds a statement that does; the
-// service takes up to a minute to apply it.
+// subscription with raw delivery. If the queue's policy does not let a topic send to
+// it, it adds a statement that lets all topics of the account whose names begin with
+// Config.TopicPrefix. The service takes up to a minute to apply that: after 10 s Subscribe returns an
+// error matching core.ErrUnavailable, and a later call finds the statement.
 func (t *Transport) Subscribe(ctx context.Context, queue string, topics ...string) error {
 	if err := t.subscribeAll(ctx, queue, topics); err != nil {
 		return fmt.Errorf("sqs: subscribe %q: %w", queue, transport.Unavailable(ctx, t.explained(err), transient))
@@ -48,7 +51,11 @@ func (t *Transport) subscribeAll(ctx context.Context, queue string, topics []str
 		}
 		topicARNs = append(topicARNs, topicARN)
 	}
-	if err := t.allow(ctx, url, arn, topicARNs); err != nil {
+	anyTopic, err := t.topicARN(ctx, t.cfg.TopicPrefix+"*")
+	if err != nil {
+		return err
+	}
+	if err := t.allow(ctx, url, arn, topicARNs, anyTopic); err != nil {
 		return err
 	}
 	for _, topicARN := range topicARNs {
@@ -190,61 +197,59 @@ func mayBeSentTo(queueARN, topicPattern string) accessStatement {
 	}
 }
 
-// queuePolicy is the policy of a queue that Provision creates.
-func (t *Transport) queuePolicy(ctx context.Context, address string) (string, error) {
-	owner, err := t.account(ctx)
-	if err != nil {
-		return "", fmt.Errorf("ask for the account: %w", err)
-	}
-	arn := "arn:" + owner.partition + ":sqs:" + t.cfg.AWS.Region + ":" + owner.account + ":" + t.cfg.QueuePrefix + address
-	topics, err := t.topicARN(ctx, t.cfg.TopicPrefix+"*")
-	if err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(accessPolicy{"Version": "2012-10-17", "Statement": []accessStatement{mayBeSentTo(arn, topics)}})
-	return string(text), err
-}
-
-// allow adds missing statements to the policy of a queue. Other programs may write the
-// policy at the same time, which the service does not detect, so it is read again until
-// it has the statements.
-func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []string) error {
-	const tries = 10
-	for range tries {
+// allow adds a statement to the policy of a queue if it does not let all topics send, and waits
+// until the queue has it. Other programs may write the policy at the same time, which the service
+// does not detect: it is written again over any other that lacks the statement.
+func (t *Transport) allow(ctx context.Context, url, arn string, topicARNs []string, anyTopic string) error {
+	replaced, written := "", false
+	pause := firstPolicyPause
+	for deadline := time.Now().Add(policyWait); ; pause = min(2*pause, lastPolicyPause) {
 		out, err := t.sqs.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: policyAttribute})
 		if err != nil {
 			return err
 		}
+		before := out.Attributes["Policy"]
 		policy := accessPolicy{}
-		if text := out.Attributes["Policy"]; text != "" {
-			if err := json.Unmarshal([]byte(text), &policy); err != nil {
+		if before != "" {
+			if err := json.Unmarshal([]byte(before), &policy); err != nil {
 				return transport.Permanent(fmt.Errorf("the queue's policy cannot be read: %w", err))
 			}
 		}
-		if !policy.add(arn, topicARNs) {
+		switch {
+		case !policy.add(arn, topicARNs, anyTopic):
 			return nil
+		case time.Now().After(deadline):
+			return errPolicyLate
+		case !written || before != replaced:
+			text, err := json.Marshal(policy)
+			if err != nil {
+				return err
+			}
+			if _, err := t.sqs.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &url, Attributes: map[string]string{"Policy": string(text)}}); err != nil {
+				return fmt.Errorf("letting topics send to the queue: %w", err)
+			}
+			replaced, written = before, true
 		}
-		text, err := json.Marshal(policy)
-		if err != nil {
-			return err
-		}
-		if _, err := t.sqs.SetQueueAttributes(ctx, &sqs.SetQueueAttributesInput{QueueUrl: &url, Attributes: map[string]string{"Policy": string(text)}}); err != nil {
-			return fmt.Errorf("letting topics send to the queue: %w", err)
-		}
-		if err := transport.Sleep(ctx, t.life.Context(), policyPause, nil); err != nil {
+		if err := transport.Sleep(ctx, t.life.Context(), pause, nil); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("the queue's policy lost the statements that let topics send to it %d times, because another program changes it at the same time; to fix: stop that program, or add the statements to its policy", tries)
 }
 
-var policyAttribute = []types.QueueAttributeName{types.QueueAttributeNamePolicy}
+var (
+	policyAttribute = []types.QueueAttributeName{types.QueueAttributeNamePolicy}
+	errPolicyLate   = errors.New("the queue's policy does not let topics send to it yet: SQS takes up to 60 s to apply a change; if it takes longer, another program changes the policy at the same time; to fix: stop that program, or add the statements to its policy")
+)
 
-const policyPause = 50 * time.Millisecond
+const (
+	firstPolicyPause = 50 * time.Millisecond
+	lastPolicyPause  = 2 * time.Second
+	policyWait       = 10 * time.Second
+)
 
-// add adds a statement for each topic that no statement allows, and reports whether it
-// added any.
-func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
+// add adds a statement that lets any topic send, unless the policy lets all of topicARNs. It reports
+// whether it added one.
+func (p accessPolicy) add(queueARN string, topicARNs []string, anyTopic string) bool {
 	var statements []any
 	switch s := p["Statement"].(type) {
 	case []any:
@@ -252,21 +257,14 @@ func (p accessPolicy) add(queueARN string, topicARNs []string) bool {
 	case map[string]any:
 		statements = []any{s}
 	}
-	changed := false
-	for _, topic := range topicARNs {
-		if allowedBy(statements, topic) {
-			continue
-		}
-		statements = append(statements, mayBeSentTo(queueARN, topic))
-		changed = true
+	if !slices.ContainsFunc(topicARNs, func(topic string) bool { return !allowedBy(statements, topic) }) {
+		return false
 	}
-	if changed {
-		p["Statement"] = statements
-		if p["Version"] == nil {
-			p["Version"] = "2012-10-17"
-		}
+	p["Statement"] = append(statements, mayBeSentTo(queueARN, anyTopic))
+	if p["Version"] == nil {
+		p["Version"] = "2012-10-17"
 	}
-	return changed
+	return true
 }
 
 // allowedBy reports whether a statement that this adapter, or NServiceBus, may have
