@@ -72,19 +72,19 @@ func appendJSONString(dst []byte, s string) []byte {
 	return append(append(dst, s[written:]...), '"')
 }
 
-// ParseHeadersJSON reads the output of [AppendHeadersJSON], and any other JSON object of
-// strings. A null instead of a string is an empty value, half of a surrogate pair is
-// U+FFFD, and the last value of a repeated key counts. The headers are in the order of
-// the text or, if it has more than 64, in the order of their keys. No reference to text
-// is kept.
+// ParseHeadersJSON reads the output of [AppendHeadersJSON], and any other JSON object. Values
+// that are not strings are read as text, in which nothing is escaped: a number or a boolean
+// as it is written, null as an empty value, an array as 1;2;3, and an object as a=1,b=2 in the
+// order of its keys, each nested at most 32 deep. Half of a surrogate pair is U+FFFD, and the
+// last value of a repeated key counts. The headers are in the order of the text or, if it
+// has more than 64, in the order of their keys. No reference to text is kept.
 //
 // An error says what is wrong at which byte, and quotes no value. It belongs in the
 // message's Malformed, next to the headers that could be read:
 //
-//   - If text is not JSON, the headers before the mistake. There are none if text is not
-//     an object, is empty or is a null.
-//   - Without a member whose value is not a string, or whose key is empty. The error for
-//     an empty key matches [core.ErrInvalidHeader].
+//   - If text is not JSON, or is nested deeper, the headers before the mistake. There are
+//     none if text is not an object, is empty or is a null.
+//   - Without a member whose key is empty. That error matches [core.ErrInvalidHeader].
 //   - With U+FFFD for each byte that is not UTF-8. That error matches it too.
 func ParseHeadersJSON(text []byte) (core.Headers, error) {
 	var h core.Headers
@@ -136,26 +136,18 @@ func (p *headersParser) rest(h core.Headers, key, value string) core.Headers {
 func (p *headersParser) next() (key, value string, ok bool) {
 	for p.member() {
 		start := p.at
-		if key, ok = p.quoted(); !ok {
+		if key, ok = p.key(); !ok {
 			return "", "", false
 		}
-		if p.space(); !p.take(':') {
-			p.unexpected(`":"`)
-			return "", "", false
+		if p.at < len(p.text) && p.text[p.at] == '"' {
+			value, ok = p.quoted()
+		} else {
+			var text []byte
+			text, ok = p.appendValue(nil, 0)
+			value = string(text)
 		}
-		p.space()
-		switch rest := p.text[p.at:]; {
-		case bytes.HasPrefix(rest, []byte{'"'}):
-			if value, ok = p.quoted(); !ok {
-				return "", "", false
-			}
-		case bytes.HasPrefix(rest, []byte("null")):
-			p.at += len("null")
-			value = ""
-		default:
-			p.unexpected(fmt.Sprintf("a string as the value of %.40q", key))
-			p.skip()
-			continue
+		if !ok {
+			return "", "", false
 		}
 		if key != "" {
 			return key, value, true
@@ -167,20 +159,43 @@ func (p *headersParser) next() (key, value string, ok bool) {
 
 // member moves to the next member's key, and reports whether one must follow.
 func (p *headersParser) member() bool {
-	if p.space(); p.take('}') {
+	more, ok := p.element('}', p.members)
+	if !more && ok {
 		if p.space(); p.at < len(p.text) {
 			p.unexpected("nothing after the object")
 		}
-		return false
 	}
-	if p.members++; p.members > 1 {
+	p.members++
+	return more
+}
+
+// element moves to the next element of an array or an object, after n of them. more is false
+// at the end, and ok is false if there is a mistake.
+func (p *headersParser) element(end byte, n int) (more, ok bool) {
+	if p.space(); p.take(end) {
+		return false, true
+	}
+	if n > 0 {
 		if !p.take(',') {
-			p.unexpected(`"," or "}"`)
-			return false
+			p.unexpected(`"," or ` + strconv.Quote(string(end)))
+			return false, false
 		}
 		p.space()
 	}
-	return true
+	return true, true
+}
+
+// key reads a key and the colon behind it.
+func (p *headersParser) key() (key string, ok bool) {
+	if key, ok = p.quoted(); !ok {
+		return "", false
+	}
+	if p.space(); !p.take(':') {
+		p.unexpected(`":"`)
+		return "", false
+	}
+	p.space()
+	return key, true
 }
 
 // quoted reads a string.
@@ -269,26 +284,133 @@ func (p *headersParser) codeUnit() rune {
 	return unit
 }
 
-// skip moves to the end of a value that is not a string. It need not check that the value
-// is JSON: the text is malformed already.
-func (p *headersParser) skip() {
-	depth := 0
-	for p.at < len(p.text) {
-		switch c := p.text[p.at]; {
-		case c == '"':
-			if _, ok := p.quoted(); !ok {
-				return
-			}
-			continue
-		case depth == 0 && (c == ',' || c == '}'):
-			return
-		case c == '{' || c == '[':
-			depth++
-		case c == '}' || c == ']':
-			depth--
+// maxDepth is how deep arrays and objects may be nested in the value of a header.
+const maxDepth = 32
+
+// appendValue reads a value, of any type, and appends its text to dst. An object is copied once
+// more to sort its keys, so that the work grows with the length of the text, and with maxDepth.
+func (p *headersParser) appendValue(dst []byte, depth int) (text []byte, ok bool) {
+	if p.at == len(p.text) {
+		p.unexpected("a value")
+		return nil, false
+	}
+	switch c := p.text[p.at]; {
+	case c == '"':
+		s, ok := p.quoted()
+		return append(dst, s...), ok
+	case c == '[' || c == '{':
+		if depth == maxDepth {
+			p.failed(p.at, fmt.Errorf("arrays and objects are nested deeper than %d", maxDepth))
+			return nil, false
 		}
 		p.at++
+		if c == '[' {
+			return p.appendArray(dst, depth+1)
+		}
+		return p.appendObject(dst, depth+1)
+	case c == '-' || '0' <= c && c <= '9':
+		return p.appendNumber(dst)
 	}
+	for _, word := range []string{"null", "true", "false"} {
+		if bytes.HasPrefix(p.text[p.at:], []byte(word)) {
+			p.at += len(word)
+			if word == "null" {
+				return dst, true
+			}
+			return append(dst, word...), true
+		}
+	}
+	p.unexpected("a value")
+	return nil, false
+}
+
+// appendNumber reads a number, and appends it as it is written.
+func (p *headersParser) appendNumber(dst []byte) (text []byte, ok bool) {
+	start := p.at
+	p.take('-')
+	if !p.take('0') && !p.digits() {
+		return nil, false
+	}
+	if p.take('.') && !p.digits() {
+		return nil, false
+	}
+	if p.take('e') || p.take('E') {
+		if !p.take('-') {
+			p.take('+')
+		}
+		if !p.digits() {
+			return nil, false
+		}
+	}
+	return append(dst, p.text[start:p.at]...), true
+}
+
+// digits reads digits, of which there must be one.
+func (p *headersParser) digits() bool {
+	start := p.at
+	for p.at < len(p.text) && '0' <= p.text[p.at] && p.text[p.at] <= '9' {
+		p.at++
+	}
+	if p.at == start {
+		p.unexpected("a digit")
+		return false
+	}
+	return true
+}
+
+// appendArray reads the rest of an array.
+func (p *headersParser) appendArray(dst []byte, depth int) (text []byte, ok bool) {
+	for n := 0; ; n++ {
+		more, ok := p.element(']', n)
+		if !more {
+			return dst, ok
+		}
+		if n > 0 {
+			dst = append(dst, ';')
+		}
+		if dst, ok = p.appendValue(dst, depth); !ok {
+			return nil, false
+		}
+	}
+}
+
+// appendObject reads the rest of an object.
+func (p *headersParser) appendObject(dst []byte, depth int) (text []byte, ok bool) {
+	type member struct {
+		key      string
+		from, to int // of its value, in values
+	}
+	var members []member
+	var values []byte
+	for n := 0; ; n++ {
+		more, ok := p.element('}', n)
+		if !ok {
+			return nil, false
+		}
+		if !more {
+			break
+		}
+		m := member{from: len(values)}
+		if m.key, ok = p.key(); !ok {
+			return nil, false
+		}
+		if values, ok = p.appendValue(values, depth); !ok {
+			return nil, false
+		}
+		m.to = len(values)
+		members = append(members, m)
+	}
+	slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
+	for n, m := range members {
+		if n+1 < len(members) && members[n+1].key == m.key {
+			continue // the last one counts
+		}
+		dst = append(append(append(dst, m.key...), '='), values[m.from:m.to]...)
+		if n+1 < len(members) {
+			dst = append(dst, ',')
+		}
+	}
+	return dst, true
 }
 
 func (p *headersParser) space() {

@@ -121,11 +121,11 @@ func TestParseHeadersJSON_KeepsValidHeaders(t *testing.T) {
 		"it ends after the brace":     {`{`, nil, at + "1: found the end of the text, want a string"},
 		"it ends in the key":          {`{"a":"1","b`, []string{"a", "1"}, at + "11: found the end of the text, want the rest of a string"},
 		"it ends after the key":       {`{"a":"1","b" `, []string{"a", "1"}, at + `13: found the end of the text, want ":"`},
-		"it ends after the colon":     {`{"a":"1","b":`, []string{"a", "1"}, at + `13: found the end of the text, want a string as the value of "b"`},
+		"it ends after the colon":     {`{"a":"1","b":`, []string{"a", "1"}, at + `13: found the end of the text, want a value`},
 		"it ends in the value":        {`{"a":"1","b":"2`, []string{"a", "1"}, at + "15: found the end of the text, want the rest of a string"},
 		"it ends after the value":     {`{"a":"1","b":"2"`, []string{"a", "1", "b", "2"}, at + `16: found the end of the text, want "," or "}"`},
 		"it ends after the comma":     {`{"a":"1",`, []string{"a", "1"}, at + "9: found the end of the text, want a string"},
-		"it ends in null":             {`{"a":"1","b":nul`, []string{"a", "1"}, at + `13: found "n", want a string as the value of "b"`},
+		"it ends in null":             {`{"a":"1","b":nul`, []string{"a", "1"}, at + `13: found "n", want a value`},
 		"it ends in a backslash":      {`{"a":"1","b":"\`, []string{"a", "1"}, at + `14: not an escape sequence of JSON`},
 		"it ends in an escape":        {`{"a":"1","b":"\u00`, []string{"a", "1"}, at + `14: not an escape sequence of JSON`},
 		"it ends in a surrogate pair": {`{"a":"1","b":"\ud83e\ude`, []string{"a", "1"}, at + `20: not an escape sequence of JSON`},
@@ -139,7 +139,7 @@ func TestParseHeadersJSON_KeepsValidHeaders(t *testing.T) {
 		"no comma":                        {`{"a":"1" "b":"2"}`, []string{"a", "1"}, at + `9: found "\"", want "," or "}"`},
 		"no colon":                        {`{"a" "1"}`, nil, at + `5: found "\"", want ":"`},
 		"a key without quotes":            {`{a:"1"}`, nil, at + `1: found "a", want a string`},
-		"another case of null":            {`{"a":Null}`, nil, at + `5: found "N", want a string as the value of "a"`},
+		"another case of null":            {`{"a":Null}`, nil, at + `5: found "N", want a value`},
 		"more than null":                  {`{"a":nullx}`, []string{"a", ""}, at + `9: found "x", want "," or "}"`},
 		"an escape that JSON lacks":       {`{"a":"1","b":"\x41"}`, []string{"a", "1"}, at + "14: not an escape sequence of JSON"},
 		"a sign in an escape":             {`{"a":"\u+041"}`, nil, at + "6: not an escape sequence of JSON"},
@@ -148,17 +148,21 @@ func TestParseHeadersJSON_KeepsValidHeaders(t *testing.T) {
 		"NUL in a key":                    {"{\"a\x00\":\"1\"}", nil, at + `3: found "\x00", want control characters to be escaped`},
 		"an unexpected byte is not UTF-8": {"{\"a\":\"1\"\xff", []string{"a", "1"}, at + `8: found "\xff", want "," or "}"`},
 
-		"a number":               {`{"a":"1","b":-2.5e7,"c":"3"}`, []string{"a", "1", "c", "3"}, at + `13: found "-", want a string as the value of "b"`},
-		"true at the end":        {`{"a":"1","b":true }`, []string{"a", "1"}, at + `13: found "t", want a string as the value of "b"`},
-		"an object":              {`{"a":{"x":{},"y":["}"]},"b":"2"}`, []string{"b", "2"}, at + `5: found "{", want a string as the value of "a"`},
-		"an array for a value":   {`{"a":[[],{"x":"],\"}"},"y"],"b":"2"}`, []string{"b", "2"}, at + `5: found "[", want a string as the value of "a"`},
-		"no value":               {`{"a":,"b":"2"}`, []string{"b", "2"}, at + `5: found ",", want a string as the value of "a"`},
-		"a number again":         {`{"a":"1","a":2}`, []string{"a", "1"}, at + `13: found "2", want a string as the value of "a"`},
-		"an object without end":  {`{"a":"1","b":{"x":"y"`, []string{"a", "1"}, at + `13: found "{", want a string as the value of "b"`},
-		"brackets that mismatch": {`{"a":"1","b":],"c":"3"}`, []string{"a", "1"}, at + `13: found "]", want a string as the value of "b"`},
-		"the first of two":       {`{"a":1,"b":"2",}`, []string{"b", "2"}, at + `5: found "1", want a string as the value of "a"`},
-		"a long key": {`{"` + strings.Repeat("é", 100) + `":0}`, nil,
-			at + `204: found "0", want a string as the value of "` + strings.Repeat("é", 40) + `"`},
+		"no value":               {`{"a":,"b":"2"}`, nil, at + `5: found ",", want a value`},
+		"an object without end":  {`{"a":"1","b":{"x":"y"`, []string{"a", "1"}, at + `21: found the end of the text, want "," or "}"`},
+		"an array without end":   {`{"a":"1","b":[1,`, []string{"a", "1"}, at + `16: found the end of the text, want a value`},
+		"brackets that mismatch": {`{"a":"1","b":[1},"c":"3"}`, []string{"a", "1"}, at + `15: found "}", want "," or "]"`},
+		"a bracket for a value":  {`{"a":"1","b":],"c":"3"}`, []string{"a", "1"}, at + `13: found "]", want a value`},
+		"a comma last in it":     {`{"a":[1,]}`, nil, at + `8: found "]", want a value`},
+		"no colon in it":         {`{"a":{"b" 1}}`, nil, at + `10: found "1", want ":"`},
+		"no key in it":           {`{"a":{1:2}}`, nil, at + `6: found "1", want a string`},
+		"a zero before a digit":  {`{"a":01}`, []string{"a", "0"}, at + `6: found "1", want "," or "}"`},
+		"a sign alone":           {`{"a":-}`, nil, at + `6: found "}", want a digit`},
+		"a point alone":          {`{"a":1.}`, nil, at + `7: found "}", want a digit`},
+		"an exponent alone":      {`{"a":1e+}`, nil, at + `8: found "}", want a digit`},
+		"not UTF-8 in an array":  {"{\"a\":[\"\xff\"],\"b\":\"2\"}", []string{"a", "\uFFFD", "b", "2"}, at + "7: invalid header: not UTF-8"},
+		"nested deeper than 32": {`{"a":"1","b":` + strings.Repeat("[", 33) + strings.Repeat("]", 33) + `}`, []string{"a", "1"},
+			at + `45: arrays and objects are nested deeper than 32`},
 
 		"an empty key":            {`{"a":"1","":"2","c":"3"}`, []string{"a", "1", "c", "3"}, at + "9: invalid header: the key is empty"},
 		"an empty key, then null": {`{"":"1","b":null}`, []string{"b", ""}, at + "1: invalid header: the key is empty"},
@@ -179,6 +183,23 @@ func TestParseHeadersJSON_KeepsValidHeaders(t *testing.T) {
 				t.Errorf("headers %q, want %q", pairsOf(h), c.want)
 			}
 		})
+	}
+}
+
+// TestParseHeadersJSON_OtherValues: they have the text that AMQP's values of the same types have.
+func TestParseHeadersJSON_OtherValues(t *testing.T) {
+	for _, c := range []struct{ value, want string }{
+		{`0`, `0`}, {`-2.50e+7`, `-2.50e+7`}, {`12345678901234567890123456789`, `12345678901234567890123456789`}, {`1e999`, `1e999`},
+		{`true`, `true`}, {`false`, `false`}, {`null`, ``},
+		{`[]`, ``}, {`[1]`, `1`}, {`[ 1 , "a;b" ,true,null,[2,[]],{"x":3} ]`, `1;a;b;true;;2;;x=3`},
+		{`{}`, ``}, {`{"b":1,"a":"2"}`, `a=2,b=1`}, {`{"a":1,"b":{"d":[4,5],"c":null},"a":3}`, `a=3,b=c=,d=4;5`}, {`{"":"","ä\u20ac\u0000":"\/"}`, "=,ä€\x00=/"},
+		{strings.Repeat("[", 32) + "1" + strings.Repeat("]", 32), `1`},
+	} {
+		text := `{"before":"b", "k" : ` + c.value + ` ,"after":"a"}`
+		h, err := transport.ParseHeadersJSON([]byte(text))
+		if want := []string{"before", "b", "k", c.want, "after", "a"}; err != nil || !slices.Equal(pairsOf(h), want) {
+			t.Errorf("%s: %q, %v, want %q", text, pairsOf(h), err, want)
+		}
 	}
 }
 
@@ -259,14 +280,14 @@ func ExampleParseHeadersJSON() {
 
 	// The readable part of a broken column goes with the message, and so does the reason.
 	in := core.Incoming{}
-	in.Headers, in.Malformed = transport.ParseHeadersJSON([]byte(`{"Origin":"sales","Weight":3}`))
+	in.Headers, in.Malformed = transport.ParseHeadersJSON([]byte(`{"Origin":"sales","Weight":3`))
 	fmt.Println(in.Headers.Map())
 	fmt.Println(in.Malformed)
 	// Output:
 	// {"NServiceBus.ContentType":"application\/json"}
 	// application/json <nil>
-	// map[Origin:sales]
-	// transport: parse headers: byte 27: found "3", want a string as the value of "Weight"
+	// map[Origin:sales Weight:3]
+	// transport: parse headers: byte 28: found the end of the text, want "," or "}"
 }
 
 // standardHeaders returns the first n headers of an event.
