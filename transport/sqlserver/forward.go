@@ -48,7 +48,7 @@ func undeliverableTo(address string, err error) error {
 // forwarding returns the statements that pass a message on.
 func (r *receiver) forwarding(in *core.Incoming, to *queues.Queue) []*sqlexec.Statement {
 	headers := transport.PackHeaders(&core.Outgoing{Headers: in.Headers, GroupKey: in.GroupKey, Properties: in.Properties})
-	row := dialect.NewRow{Headers: string(transport.AppendHeadersJSON(nil, headers)), Body: in.Body}
+	row := dialect.NewRow{Headers: string(dialect.AppendHeaders(nil, headers)), Body: in.Body}
 	return r.t.dialect.Insert(to.QueueTexts, []dialect.NewRow{row}, to.Kind() == queues.NServiceBus)
 }
 

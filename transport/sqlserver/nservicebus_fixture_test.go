@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
 )
 
 // What endpoints of NServiceBus's PostgreSQL transport (versions 8 and 9) do to
@@ -98,6 +101,15 @@ func (db *testDatabase) receiveAsThey(t *testing.T, quotedTable string) (row the
 		t.Fatalf("headers %s: %v", headers, err)
 	}
 	return row, true
+}
+
+// inColumn returns headers as the column has them: they read U+FFFD for a NUL.
+func inColumn(t *testing.T, headers map[string]string) (stored map[string]string) {
+	t.Helper()
+	if err := json.Unmarshal(dialect.AppendHeaders(nil, core.HeadersFromMap(headers)), &stored); err != nil {
+		t.Fatal(err)
+	}
+	return stored
 }
 
 // awaitAsThey is receiveAsThey for what is still to come.

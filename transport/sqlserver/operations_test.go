@@ -103,21 +103,33 @@ var operationsOnMessages = operations{
 	},
 
 	"failed, failed-one, retry, forget": func(t *testing.T, o *operator) {
+		var all strings.Builder
+		for r := range rune(0x100) {
+			all.WriteRune(r)
+		}
+		all.WriteString("\u2028\uFEFF\uFFFD\uFFFE\uFFFF\U0010FFFF")
 		mended := make(chan struct{})
 		handled := make(chan int, 4)
 		o.billing(t, core.TransactionSendsAtomicWithReceive, func(_ context.Context, m *core.Message, _ WriteInvoice) error {
 			select {
 			case <-mended:
+				if m.ID == "2" && (m.Headers.Get("text") != all.String() || m.Headers.Get("any "+all.String()) != all.String()) {
+					t.Errorf("the headers are %q", m.Headers.Map())
+				}
 				handled <- m.Attempt
 				return nil
 			default:
-				return fmt.Errorf("tax office: no answer")
+				return fmt.Errorf("tax office: no answer\x00")
 			}
 		})
-		send(t, o.transport, invoice("1"), invoice("2"))
+		odd := invoice("2")
+		odd.Headers.Set("any "+all.String(), all.String())
+		odd.Headers.Set("text", all.String())
+		odd.GroupKey, odd.Properties = all.String(), map[string]string{all.String(): all.String()}
+		send(t, o.transport, invoice("1"), odd)
 		await(t, "both are in the error queue", func() bool { return o.count(t, "error") == "2" })
 		o.wantRow(t, o.one(t, "failed"), map[string]string{
-			"failed_in": `"public"."billing"`, "type": invoiceType, "error": "tax office: no answer", "error_type": "*errors.errorString", "count": "2",
+			"failed_in": `"public"."billing"`, "type": invoiceType, "error": "tax office: no answer\uFFFD", "error_type": "*errors.errorString", "count": "2",
 		})
 		headers := map[any]any{}
 		for _, row := range o.sql(t, "failed-one", "seq = 42", "seq = (select min(seq) from error)") {
@@ -199,14 +211,16 @@ var operationsOnMessages = operations{
 	},
 
 	"move": func(t *testing.T, o *operator) {
-		send(t, o.transport, invoice("deadly"))
+		deadly := invoice("deadly")
+		deadly.Headers.Set("text", "\x00")
+		send(t, o.transport, deadly)
 		o.sql(t, "move", o.seq(t, "billing")...)
 		o.wantCounts(t, map[string]string{"billing": "0", "error": "1"})
 		row := o.one(t, "failed")
 		o.wantRow(t, row, map[string]string{"failed_in": `"public"."billing"`, "type": invoiceType, "error": "moved by hand"})
 		o.sql(t, "retry", "%no answer%", "%by hand%")
 		d := receive(t, openReceiver(t, o.transport, "billing", core.TransactionReceiveOnly))
-		if in := d.Incoming(); in.ID != "deadly" || !json.Valid(in.Body) {
+		if in := d.Incoming(); in.ID != "deadly" || !json.Valid(in.Body) || in.Headers.Get("text") != "\x00" {
 			t.Errorf("the returned message is %+v", in)
 		}
 	},

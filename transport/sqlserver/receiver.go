@@ -351,7 +351,7 @@ func (r *receiver) lowerWatermark(due time.Time) {
 
 // incoming converts a row for the engine.
 func (r *receiver) incoming(m *dialect.Row) core.Incoming {
-	h, malformed := transport.ParseHeadersJSON(m.Headers)
+	h, malformed := dialect.ParseHeaders(m.Headers)
 	in := core.Incoming{
 		NativeID:      m.ID,
 		Headers:       h,
@@ -361,7 +361,7 @@ func (r *receiver) incoming(m *dialect.Row) core.Incoming {
 	}
 	transport.UnpackHeaders(&in)
 	if malformed != nil {
-		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object of strings: %w", m.ID, malformed)
+		in.Malformed = fmt.Errorf("the headers of row %s are no JSON object: %w", m.ID, malformed)
 	}
 	if in.ID == "" {
 		in.ID = m.ID

@@ -2,6 +2,8 @@ package sqlserver
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -16,7 +18,8 @@ import (
 // as the engine sends it on.
 func FuzzRow(f *testing.F) {
 	for _, text := range []string{
-		`{"NServiceBus.MessageId":"m-1","Reprise.GroupKey":"g","Reprise.Properties":"{\"a\":\"b\"}"}`, `{"Reprise.Escaped.":"x"}`, `{"":"no key","a":1}`, `{"a":"\u0000","\ud800":""}`, `[]`, ``, "\xff",
+		`{"NServiceBus.MessageId":"m-1","Reprise.GroupKey":"g","Reprise.Properties":"{\"a\":\"b\"}"}`, `{"Reprise.Escaped.":"x"}`, `{"":"no key","a":1}`, `{"a":"\u0000","\ud800":"","\u0000":"b"}`,
+		`{"Reprise.HeadersWithNUL":"{\"a\":\"\\u0000\"}","a":"\ufffd"}`, `{"Reprise.HeadersWithNUL":"mine","a":"\u0000"}`, `{"a":[1,{"b":true}],"n":null}`, `[]`, ``, "\xff",
 	} {
 		f.Add([]byte(text), []byte("body"), "0b7c", 1, 1, "failed")
 	}
@@ -34,9 +37,13 @@ func FuzzRow(f *testing.F) {
 		}
 
 		out := core.Outgoing{ID: "m", Queue: "error", Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties}
-		written := transport.AppendHeadersJSON(nil, transport.PackHeaders(&out))
+		written := dialect.AppendHeaders(nil, transport.PackHeaders(&out))
 		if bytes.IndexByte(written, 0) >= 0 || !utf8.Valid(written) || strings.ContainsFunc(string(written), func(r rune) bool { return r < ' ' }) {
 			t.Errorf("a column of text refuses %q", written)
+		}
+		var values map[string]string
+		if err := json.Unmarshal(written, &values); err != nil || strings.Contains(fmt.Sprint(values), "\x00") {
+			t.Errorf("the server's functions refuse %q: %v", written, err)
 		}
 		copied := (&receiver{}).incoming(&dialect.Row{ID: id, Headers: written, Body: body, Deliveries: 1})
 		if copied.Malformed != nil || !maps.Equal(copied.Headers.Map(), in.Headers.Map()) || copied.GroupKey != in.GroupKey || !maps.Equal(copied.Properties, in.Properties) {

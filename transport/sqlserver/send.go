@@ -255,7 +255,7 @@ func headersOf(msgs []core.Outgoing) func(i int) string {
 	var buffer []byte
 	ends := make([]int, len(msgs)+1)
 	for i := range msgs {
-		buffer = transport.AppendHeadersJSON(buffer, transport.PackHeaders(&msgs[i]))
+		buffer = dialect.AppendHeaders(buffer, transport.PackHeaders(&msgs[i]))
 		ends[i+1] = len(buffer)
 	}
 	text := string(buffer)

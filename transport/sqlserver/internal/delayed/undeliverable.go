@@ -91,7 +91,7 @@ func (d *Forwarder) listenerFor(h core.Headers) (listener, bool) {
 
 // failedFor postpones a message that could not be forwarded, or moves it.
 func (d *Forwarder) failedFor(ctx context.Context, bad *undeliverable) error {
-	h, malformed := transport.ParseHeadersJSON([]byte(bad.Headers))
+	h, malformed := dialect.ParseHeaders([]byte(bad.Headers))
 	l, ok := d.listenerFor(h)
 	if !ok {
 		_, err := d.postponed(ctx, bad, untoldWait, bad.err, bad.Tries)
@@ -109,7 +109,7 @@ func (d *Forwarder) failedFor(ctx context.Context, bad *undeliverable) error {
 	default:
 		text := bad.Headers
 		if malformed == nil {
-			text = string(transport.AppendHeadersJSON(nil, e.MoveHeaders(h, time.Now())))
+			text = string(dialect.AppendHeaders(nil, e.MoveHeaders(h, time.Now())))
 		}
 		to, moved, err := d.move(ctx, bad, l.errorQueue, text)
 		switch {
