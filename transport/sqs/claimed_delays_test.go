@@ -259,13 +259,13 @@ func TestDelay_CopyWouldBeRefused(t *testing.T) {
 			t.Errorf("the message failed because of: %s", text)
 		}
 	})
-	envelope := `{"Type":"Notification","TopicArn":"arn:aws:sns:us-east-1:1:t","Message":"hello","MessageAttributes":{"Reprise.Wait":{"Type":"String","Value":"1000"}}}`
-	wait := attributes{"Reprise.Wait": text("1000")}
+	envelope := `{"Type":"Notification","TopicArn":"arn:aws:sns:us-east-1:1:t","Message":"hello","MessageAttributes":{"Reprise.Wait":{"Type":"String","Value":"600000"}}}`
+	wait := attributes{"Reprise.Wait": text("600000")}
 	for name, c := range map[string]struct {
 		body       string
 		attributes attributes
 	}{
-		"bytes":             {strings.Repeat("x", 1<<20-len("Reprise.Wait"+"1000"+"String")), wait},
+		"bytes":             {strings.Repeat("x", 1<<20-len("Reprise.Wait"+"600000"+"String")), wait},
 		"bytes in envelope": {envelope + strings.Repeat(" ", 1<<20-len(envelope)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -141,6 +141,9 @@ var (
 // A queue may allow less than SQS. Each message is as large as the queue allows, and there are more of them than
 // an endpoint keeps when it cannot move them.
 func TestLargeMessages_FailedOnesDoNotStopTheEndpoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("sends a message in each of its forms, 1,100 times: not in short runs")
+	}
 	t.Parallel()
 	const bad, good, limit = 1_100, 50, 4 << 10
 	onServers(t, limit, func(t *testing.T, s *service, transport core.Transport) {

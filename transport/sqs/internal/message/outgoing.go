@@ -102,6 +102,14 @@ func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{Name:
 func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit, reserved int) (*Encoded, error) {
 	headers, room, size := outgoingHeaders(out), limit-reserved, math.MaxInt
 	fitting := func(raw bool, bodyKey string) *Encoded {
+		body := len(out.Body)
+		if !raw {
+			body = base64.StdEncoding.EncodedLen(body)
+		}
+		if bodyKey == "" && body > room { // nothing is written in vain
+			size = min(size, body+headers.Bytes())
+			return nil
+		}
 		m := write(out, headers, raw, bodyKey)
 		size = min(size, m.Bytes())
 		if m.Bytes() > room && headers.Len() > 0 { // a control character, and an empty header, take six bytes in JSON
