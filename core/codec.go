@@ -42,6 +42,9 @@ func (jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
 
 func (jsonCodec) Decode(contentType string, body []byte, v any) error {
 	mediaType, name := mediatype.Split(contentType)
+	if strings.HasPrefix(mediaType, "application/cloudevents") { // any type would be decoded from it, without its data
+		return errors.New("it is an event of CloudEvents in structured mode; add package middleware/cloudevents to the endpoint")
+	}
 	if mediaType != "" && mediaType != jsonContentType && mediaType != "text/json" && !strings.HasSuffix(mediaType, "+json") {
 		return errors.New("this content type is not JSON; let the sender name another one, or set a Config.Codec that reads it")
 	}

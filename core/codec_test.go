@@ -149,6 +149,7 @@ func TestUndecodable_MessageIsNotRetried(t *testing.T) {
 		{"no body", "application/json", "", `decode "order" from application/json: unexpected end`},
 		{"JSON of another kind", "application/json", "1", `decode "order" from application/json: json: cannot unmarshal number`},
 		{"an unknown content type", "text/unknown", "x", `decode "order" from text/unknown: this content type is not JSON; let the sender name another one, or set a Config.Codec that reads it`},
+		{"an envelope", "application/cloudevents+json", `{"data":"x"}`, "add package middleware/cloudevents"},
 		{"a charset that is not read", "application/json; charset=Windows-1252", `"x"`, `decode "order" from application/json; charset=Windows-1252: its charset "windows-1252" is none of`},
 		{"another codec with a charset", "text/tag; charset=utf-16", "tag:x", `this content type is not JSON`},
 		{"UTF-16 cut in a character", "application/json", "{\x00}", "odd number of bytes: its end is missing; the body begins with 7b 00 7d"},

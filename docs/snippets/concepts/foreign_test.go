@@ -13,8 +13,8 @@ import (
 // snippet: foreign
 func newImport(t core.Transport, archive func(messageType string, body []byte) error, charge func(ctx context.Context, id string) error) (*core.Endpoint, error) {
 	ep, err := core.New("import", t, core.Config{
-		// The other system writes CloudEvents: the type is in the header ce-type.
-		MessageType: func(in *core.Incoming) string { return in.Headers.Get("ce-type") },
+		// The other system has the type in the header event-type.
+		MessageType: func(in *core.Incoming) string { return in.Headers.Get("event-type") },
 	})
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func TestForeignMessages(t *testing.T) {
 		go func() { ended <- ep.Run(t.Context()) }()
 		<-ep.Ready()
 		for messageType, body := range map[string]string{"com.example.order.placed": `{"ID":"42"}`, "com.example.other": "?"} {
-			out := core.Outgoing{ID: messageType, Queue: "import", Body: []byte(body), Headers: core.HeadersFromMap(map[string]string{"ce-type": messageType})}
+			out := core.Outgoing{ID: messageType, Queue: "import", Body: []byte(body), Headers: core.HeadersFromMap(map[string]string{"event-type": messageType})}
 			if err := transport.Send(t.Context(), out); err != nil {
 				t.Fatal(err)
 			}

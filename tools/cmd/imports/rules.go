@@ -22,7 +22,7 @@ var areas = map[string]rules{
 	"core":        {imports: []string{"internal"}, tests: []string{"transport", "transport/inmemory"}},
 	"transport":   {imports: []string{"core", "internal"}, tests: []string{"transport/inmemory", "conformance"}},
 	"conformance": {imports: []string{"core"}, tests: []string{"transport", "transport/inmemory", "internal"}},
-	"internal":    {imports: []string{"core", "transport"}},
+	"internal":    {imports: []string{"core", "transport", "middleware"}},
 	"adapter":     {imports: []string{"core", "transport"}, tests: []string{"conformance", "internal"}, foreign: true},
 	"fake":        {imports: []string{"core", "transport", "transport/sqlserver"}, tests: []string{"internal", "transport/inmemory"}, foreign: true},
 	"bridge":      {imports: []string{"core", "transport"}, tests: []string{"transport/inmemory", "inbox"}},
