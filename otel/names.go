@@ -26,6 +26,7 @@ const (
 	headerStartNewTrace = "NServiceBus.OpenTelemetry.StartNewTrace"
 
 	headerTraceParent = "traceparent"
+	headerTraceState  = "tracestate"
 	headerBaggage     = "baggage"
 
 	startNew        = "True"

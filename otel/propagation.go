@@ -10,11 +10,38 @@ import (
 	"github.com/reprise-go/reprise/core"
 )
 
-// carrier lets propagators read and write the headers of a message.
+// carrier lets propagators read and write the headers of a message. In an event of
+// CloudEvents (middleware/cloudevents) the trace is an attribute too.
 type carrier core.Headers
 
-func (c *carrier) Get(key string) string { return (*core.Headers)(c).Get(key) }
-func (c *carrier) Set(key, value string) { (*core.Headers)(c).Set(key, value) }
+// eventPrefixes are those of headers with attributes of CloudEvents; the first is written.
+var eventPrefixes = []string{"cloudEvents:", "cloudEvents_", "ce-"}
+
+// Get returns the header, or else the attribute.
+func (c *carrier) Get(key string) string {
+	h := (*core.Headers)(c)
+	value := h.Get(key)
+	if value != "" || key != headerTraceParent && key != headerTraceState {
+		return value
+	}
+	for _, prefix := range eventPrefixes {
+		if value = h.Get(prefix + key); value != "" {
+			break
+		}
+	}
+	return value
+}
+
+func (c *carrier) Set(key, value string) {
+	h := (*core.Headers)(c)
+	h.Set(key, value)
+	if key != headerTraceParent && key != headerTraceState {
+		return
+	}
+	if _, isEvent := h.Lookup(eventPrefixes[0] + "specversion"); isEvent {
+		h.Set(eventPrefixes[0]+key, value)
+	}
+}
 
 func (c *carrier) Keys() []string {
 	var keys []string
@@ -31,7 +58,7 @@ func (o *Observer) extract(ctx context.Context, h *core.Headers) (context.Contex
 	if trace.SpanContextFromContext(ctx).IsValid() { // for example the span of Run's caller
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
-	if o.standard && h.Get(headerTraceParent) == "" && h.Get(headerBaggage) == "" { // avoids allocations
+	if o.standard && (*carrier)(h).Get(headerTraceParent) == "" && h.Get(headerBaggage) == "" { // avoids allocations
 		return ctx, trace.SpanContext{}
 	}
 	ctx = o.propagator.Extract(ctx, (*carrier)(h))
@@ -40,7 +67,7 @@ func (o *Observer) extract(ctx context.Context, h *core.Headers) (context.Contex
 
 // creationOf returns the creation context in a message.
 func (o *Observer) creationOf(h *core.Headers) trace.SpanContext {
-	if o.standard && h.Get(headerTraceParent) == "" {
+	if o.standard && (*carrier)(h).Get(headerTraceParent) == "" {
 		return trace.SpanContext{}
 	}
 	return trace.SpanContextFromContext(o.propagator.Extract(context.Background(), (*carrier)(h)))

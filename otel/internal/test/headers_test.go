@@ -2,6 +2,7 @@ package otelreprise_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -62,6 +63,33 @@ func TestNServiceBusHeaders(t *testing.T) {
 				}
 				equal(b, "trace", span.SpanContext.TraceID().String(), traceID)
 				equal(b, "parent", span.Parent.SpanID().String(), spanID)
+			})
+		})
+	}
+}
+
+// TestCloudEvents_Trace: the trace of an event in the binary mode continues, and a sent event
+// has it as an attribute.
+func TestCloudEvents_Trace(t *testing.T) {
+	const traceID, spanID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, prefix := range []string{"cloudEvents:", "cloudEvents_", "ce-"} {
+		t.Run(prefix, func(t *testing.T) {
+			bubble(t, func(b *bed) {
+				b.orders(core.Config{}, b.observer(otelreprise.Config{}), func(ctx context.Context, m *core.Message) error {
+					equal(b, "tracestate", trace.SpanContextFromContext(ctx).TraceState().String(), "congo=t61rcWkgMzE")
+					event := core.SendOptions{Headers: map[string]string{"cloudEvents:specversion": "1.0"}}
+					return errors.Join(m.Send("shipping", shipType.Of("x").With(event)), m.SendNow(ctx, "audit", noticeType.Of("x")))
+				})
+				b.put(map[string]string{prefix + "traceparent": "00-" + traceID + "-" + spanID + "-01", prefix + "tracestate": "congo=t61rcWkgMzE"}, "m1")
+				span := b.one("process orders")
+				equal(b, "trace", span.SpanContext.TraceID().String(), traceID)
+				equal(b, "parent", span.Parent.SpanID().String(), spanID)
+				sent := b.onlyMessage("shipping").Headers
+				equal(b, "attribute", sent.Get("cloudEvents:traceparent"), "00-"+ids(b.one("send shipping").SpanContext)+"-01")
+				equal(b, "header", sent.Get("traceparent"), sent.Get("cloudEvents:traceparent"))
+				equal(b, "state", sent.Get("cloudEvents:tracestate"), "congo=t61rcWkgMzE")
+				_, isEvent := b.onlyMessage("audit").Headers.Lookup("cloudEvents:traceparent")
+				equal(b, "attribute of another message", isEvent, false)
 			})
 		})
 	}
