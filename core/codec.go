@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"unicode"
@@ -133,19 +134,21 @@ func encodingText(encoding string) string {
 	return fmt.Sprintf("; its content encoding is %q", bounded.Name(encoding))
 }
 
-// contentEncoding returns the encoding that the message names in a header or in a property
-// of its broker, or "".
+// contentEncoding returns the encoding that the message names in a header or in a field of
+// the client library's message, or "".
 func (m *Message) contentEncoding() string {
-	const name = "content-encoding"
 	for key, value := range m.Headers.All() {
-		if strings.EqualFold(key, name) {
+		if strings.EqualFold(key, "content-encoding") {
 			return value
 		}
 	}
-	for key, value := range m.incoming.Properties {
-		if _, property, _ := strings.Cut(key, "."); strings.EqualFold(property, name) {
-			return value
-		}
+	native := reflect.Indirect(reflect.ValueOf(m.incoming.Native))
+	if native.Kind() != reflect.Struct {
+		return ""
+	}
+	const name = "ContentEncoding"
+	if field, ok := native.Type().FieldByName(name); ok && len(field.Index) == 1 && field.Type.Kind() == reflect.String {
+		return native.FieldByIndex(field.Index).String()
 	}
 	return ""
 }

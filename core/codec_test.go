@@ -125,8 +125,8 @@ func TestUndecodable_ErrorShowsNoText(t *testing.T) {
 
 func TestUndecodable_ErrorNamesTheContentEncoding(t *testing.T) {
 	for name, in := range map[string]*Incoming{
-		"a header":                 {Headers: HeadersFromMap(map[string]string{"Content-Encoding": "br"})},
-		"a property of the broker": {Properties: map[string]string{"rabbitmq.content-encoding": "br"}},
+		"a header":                      {Headers: HeadersFromMap(map[string]string{"Content-Encoding": "br"})},
+		"a field of the native message": {Native: &struct{ ContentEncoding string }{"br"}},
 	} {
 		var m Message
 		in.Body = []byte("\x1b\x03")
@@ -134,6 +134,19 @@ func TestUndecodable_ErrorNamesTheContentEncoding(t *testing.T) {
 		_, err := decodeBody[string](&m)
 		if want := `the body begins with 1b 03; its content encoding is "br"`; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want it to say %q", name, err, want)
+		}
+	}
+}
+
+func TestUndecodable_OtherNativeMessagesNameNoEncoding(t *testing.T) {
+	type delivery struct{ ContentEncoding string }
+	for name, native := range map[string]any{
+		"none": nil, "a nil pointer": (*delivery)(nil), "a text": "x", "no such field": struct{}{}, "another type": struct{ ContentEncoding int }{1},
+		"an embedded nil pointer": struct{ *delivery }{},
+	} {
+		m := Message{incoming: &Incoming{Native: native}}
+		if got := m.contentEncoding(); got != "" {
+			t.Errorf("%s: %q", name, got)
 		}
 	}
 }
