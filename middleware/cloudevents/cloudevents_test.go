@@ -256,6 +256,7 @@ func TestReceive_OtherMessagesAreUnchanged(t *testing.T) {
 		"JSON that is no event":                   {map[string]string{"type": "order"}, `{"specversion":"1.0","id":1}`},
 		"a text about events":                     {nil, `about "specversion"`},
 		"some attributes":                         {map[string]string{"cloudEvents:id": "1", "ce-type": "x"}, "{}"},
+		"a large header of another program":       {map[string]string{"ce-blob": strings.Repeat("x", 10_000)}, "{}"},
 		"a header of Brighter that is no JSON":    {map[string]string{"cloudeventheaders": "{"}, "{}"},
 		"many attributes in a header of Brighter": {map[string]string{"cloudeventheaders": `{"id":"` + strings.Repeat("x", 9000) + `"}`}, "{}"},
 	} {
@@ -288,6 +289,7 @@ func TestReceive_InvalidEventsFailOnce(t *testing.T) {
 	for i := range 200 {
 		many[fmt.Sprint("ce-a", i)] = "x"
 	}
+	maps.Copy(many, map[string]string{"ce-id": "1", "ce-source": "/x", "ce-type": "x"})
 	for _, test := range []struct {
 		name, body, says string
 		headers          map[string]string
@@ -540,6 +542,16 @@ func TestMessageType_KeepsBaseTypes(t *testing.T) {
 		if got := events.MessageType(&in); got != want {
 			t.Errorf("%q: the type is %q, want %q", header, got, want)
 		}
+	}
+}
+
+func TestMessageType_AllocatesNothingForOtherMessages(t *testing.T) {
+	events := newEvents(t, cloudevents.Config{})
+	in := core.Incoming{Headers: core.HeadersFromMap(map[string]string{
+		headers.MessageID: "1", headers.MessageTypes: "order", headers.ContentType: "application/json", "customer": "7", "ce": "x",
+	}), Body: []byte("{}")}
+	if n := testing.AllocsPerRun(100, func() { events.MessageType(&in) }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
 

@@ -2,9 +2,11 @@ package cloudevents
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +36,7 @@ func (e *event) set(name, value string) error {
 	if len(name) > maxName || len(value) > maxValue {
 		return invalid("the attribute %.*q has a name of %d bytes and a value of %d; they may have %d and %d", maxName, name, len(name), len(value), maxName, maxValue)
 	}
-	if len(e.attributes) == maxAttributes {
+	if len(e.attributes) >= maxAttributes && !slices.Contains(required, name) {
 		return invalid("it has more than %d attributes", maxAttributes)
 	}
 	if e.attributes == nil {
@@ -126,29 +128,35 @@ func attributeName(key string) string {
 
 // readBinary returns the event whose attributes are headers, or nil.
 func readBinary(h *core.Headers) (*event, error) {
-	var e event
+	var e *event // most messages have none
+	var firstErr error
 	for key, value := range h.All() {
 		if key == "" || key[0]|0x20 != 'c' {
 			continue
 		}
-		if key == allAttributes {
-			_ = e.setAll([]byte(value), nil) // which any program may name so
-		} else if name := attributeName(key); name != "" {
-			if at, err := headers.ParseTime(value); name == "time" && err == nil {
-				value = at.Format(time.RFC3339Nano) // on RabbitMQ it may be a time, which its adapter writes so
-			}
-			if err := e.set(name, value); err != nil {
-				return nil, err
-			}
+		name := attributeName(key)
+		if name == "" && key != allAttributes {
+			continue
 		}
+		if e == nil {
+			e = &event{}
+		}
+		if name == "" {
+			firstErr = cmp.Or(firstErr, e.setAll([]byte(value), nil))
+			continue
+		}
+		if at, err := headers.ParseTime(value); name == "time" && err == nil {
+			value = at.Format(time.RFC3339Nano) // on RabbitMQ it may be a time, which its adapter writes so
+		}
+		firstErr = cmp.Or(firstErr, e.set(name, value))
 	}
-	if e.missing() != "" {
-		return nil, nil
+	if e == nil || e.missing() != "" {
+		return nil, nil // headers of these names may be another program's
 	}
-	if err := e.checkVersion(); err != nil {
+	if err := cmp.Or(firstErr, e.checkVersion()); err != nil {
 		return nil, err
 	}
-	return &e, nil
+	return e, nil
 }
 
 // setAll adds the attributes in a JSON object. Members whose names are in members are no
