@@ -9,7 +9,6 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/messagekit"
-	"github.com/reprise-go/reprise/transport"
 )
 
 // route carries messages to one destination: a queue or a topic of the other side.
@@ -109,31 +108,10 @@ func (r *route) copy(m *core.Message) (core.Outgoing, error) {
 		return out, core.GiveUp(fmt.Errorf("bridge %q: %w", r.bridge, err))
 	}
 	r.addresses.write(&out.Headers)
-	if err := r.setExpiry(&out, m.Headers); err != nil {
-		return out, err
+	if !r.caps.TimeToBeReceived {
+		out.TimeToBeReceived = 0
 	}
 	return out, r.setDue(&out)
-}
-
-// setExpiry sets the time to be received to the remaining one, if the other side supports
-// it.
-func (r *route) setExpiry(out *core.Outgoing, received core.Headers) error {
-	text := received.Get(headers.TimeToBeReceived)
-	lives, ok := transport.ParseTimeSpan(text)
-	if !ok || lives <= 0 {
-		return nil
-	}
-	if sent, err := headers.ParseTime(received.Get(headers.TimeSent)); err == nil {
-		lives -= max(time.Since(sent), 0)
-	}
-	if lives <= 0 {
-		return core.Discard(errors.New("its time to be received (" + text + ") has passed"))
-	}
-	out.Headers.Set(headers.TimeToBeReceived, text)
-	if r.caps.TimeToBeReceived {
-		out.TimeToBeReceived = lives
-	}
-	return nil
 }
 
 // setDue delays a message that is not due yet. Normally the broker that delivered the

@@ -20,8 +20,8 @@ type SendOptions struct {
 	// however long its handler runs.
 	DeliverAt time.Time
 
-	// TimeToBeReceived is the time after which the message expires. Copies for retries and
-	// in the error queue never expire.
+	// TimeToBeReceived is the time after which the message expires, unless it was handled by
+	// then, or has been moved to another queue. See docs/recoverability.md.
 	TimeToBeReceived time.Duration
 
 	// Headers are further headers. They may override standard headers such as

@@ -116,6 +116,7 @@ type failure struct {
 	groupKey      string
 	properties    map[string]string // not to be written
 	native        any
+	expiresAt     time.Time
 	deferrals     int
 	inPlace       bool      // a delayed retry postpones the message, because of its group
 	isNewCopy     bool      // of a message that was delivered too often
@@ -489,6 +490,7 @@ func (f *failure) setMessage(in *Incoming) {
 	f.headers, f.body, f.Message = in.Headers, in.Body, nil
 	f.headers.Del(headers.Undelivered) // a sender's: store writes the endpoint's own
 	f.groupKey, f.properties, f.native = in.GroupKey, in.Properties, in.Native
+	f.expiresAt = in.ExpiresAt
 	f.generatedID = !in.hasSentID()
 	f.edited, f.editCalled = nil, false
 }

@@ -69,6 +69,7 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 			headers.HandlerStartTime:   headers.FormatTime(failedAt),
 			headers.HandlerFailureTime: headers.FormatTime(failedAt),
 			headers.HandledMessageType: "order",
+			headers.TimeToBeReceived:   "00:00:05",
 		})
 		equalHeaders(fx, "headers", failed.Headers, want, headers.ExceptionStackTrace, headers.Attempts, headers.HostID)
 		for _, key := range []string{headers.ExceptionStackTrace, headers.Attempts, headers.HostID} {

@@ -51,7 +51,6 @@ func copyForErrorMinimal(f *failure) Headers {
 	h := f.senderHeaders()
 	h.deleteFunc(isFailureHeader)
 	h.Del(retryHeaders...)
-	h.Del(headers.TimeToBeReceived)
 	h.Set(headers.FailedQ, f.ReceiveQueue)
 	return h
 }
@@ -150,7 +149,7 @@ func (by hostInfo) write(h *Headers) {
 func (f *failure) headersOfCopy() Headers {
 	h := f.headers
 	f.writeID(&h)
-	h.Del(headers.TimeToBeReceived, headers.Deliveries, headers.Failures)
+	h.Del(headers.Deliveries, headers.Failures)
 	return h
 }
 
@@ -193,7 +192,6 @@ func copyForDeferral(f *failure) Headers {
 func newCopy(f *failure) Headers {
 	h := f.headers
 	f.writeID(&h)
-	h.Del(headers.TimeToBeReceived)
 	h.Set(headers.Deliveries, strconv.Itoa(f.ImmediateProcessingFailures))
 	return h
 }
@@ -217,7 +215,6 @@ func headersForError(f *failure, d *decision, by hostInfo) Headers {
 	trace := extendTrace(f, description.exceptionType, d.action)
 	h.deleteFunc(isFailureHeader)
 	h.Del(retryHeaders...)
-	h.Del(headers.TimeToBeReceived)
 	f.writeID(&h)
 	description.write(&h)
 	h.Set(headers.TimeOfFailure, headers.FormatTime(f.FailedAt))

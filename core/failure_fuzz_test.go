@@ -36,7 +36,7 @@ func FuzzFailureHeaders(f *testing.F) {
 			t.Errorf("FailedQ is %q", moved.Get(headers.FailedQ))
 		}
 		for _, h := range []Headers{moved, copyForRetry(&message, DelayedRetry(1)), copyForDeferral(&message), copyForRefusal(&message), copyForErrorMinimal(&message)} {
-			ours := slices.Concat(droppedHeaders, retryHeaders, []string{headers.FailedQ, headers.TimeToBeReceived, headers.MessageID})
+			ours := slices.Concat(droppedHeaders, retryHeaders, []string{headers.FailedQ, headers.MessageID})
 			for k, v := range before {
 				if got, ok := h.Lookup(k); !slices.Contains(ours, k) && !strings.HasPrefix(k, headerExceptionPrefix) && (got != v || !ok) {
 					t.Errorf("header %q was %q and is %q", k, v, got)

@@ -23,7 +23,11 @@ func (kit) Resend(m *Message, out []Outgoing) error { return m.sends.resend(out)
 
 func (kit) MarkDuplicate(m *Message) { m.outermost().markDuplicate() }
 
-func (kit) Copy(m *Message) Outgoing { return m.incoming.forwarded() }
+func (kit) Copy(m *Message) Outgoing {
+	out := m.incoming.forwarded()
+	out.TimeToBeReceived = remainingTime(m.incoming.ExpiresAt)
+	return out
+}
 
 func (kit) SentID(m *Message) (id string, sent bool) { return m.ID, m.incoming.hasSentID() }
 

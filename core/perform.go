@@ -302,6 +302,15 @@ func (f *failure) namesAnotherQueue() bool {
 // beginning of the error's text, in bytes.
 const maxDeadLetterDescription = 4 << 10
 
+// remainingTime returns the time until a message expires, for a copy of it; 0 means never. A
+// message that has expired in the hands of its handler has the shortest time.
+func remainingTime(expiresAt time.Time) time.Duration {
+	if expiresAt.IsZero() {
+		return 0
+	}
+	return max(time.Until(expiresAt), 1)
+}
+
 // resend sends the message to the endpoint's own queue with a delay. The smallest form
 // has no trace, or only the time by which RetryAfter is bounded (R24).
 func (c *carrier) resend(w *work, s plan.Step) (plan.Class, error) {
@@ -318,6 +327,7 @@ func (c *carrier) resend(w *work, s plan.Step) (plan.Class, error) {
 	if w.decision.action.Kind == ActionPutBack {
 		out.Delay = c.ep.rules.putBackDelay(w.pause, *f)
 	}
+	out.TimeToBeReceived = remainingTime(f.expiresAt)
 	err := c.replace(w, s, []Outgoing{out})
 	return class(err, f.messageID, nil), err
 }

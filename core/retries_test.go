@@ -82,8 +82,8 @@ func TestImmediateRetry_AbandonsTheDelivery(t *testing.T) {
 func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		sender := order("m1")
-		sender.TimeToBeReceived = 5 * time.Second // shorter than the delay
-		sender.Headers.Set("NServiceBus.TimeToBeReceived", "00:00:05")
+		sender.TimeToBeReceived = time.Minute
+		sender.Headers.Set(headers.TimeToBeReceived, "00:01:00")
 		failedAt := time.Now()
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if len(out) != 1 {
@@ -92,7 +92,7 @@ func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 			}
 			equal(fx, "queue", out[0].Queue, "orders")
 			equal(fx, "delay", out[0].Delay, 7*time.Second)
-			equal(fx, "time to be received", out[0].TimeToBeReceived, 0)
+			equal(fx, "time to be received", out[0].TimeToBeReceived, time.Minute)
 			equal(fx, "id", out[0].ID, "m1")
 			return nil
 		}})
@@ -133,6 +133,7 @@ func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 		equal(fx, "attempt, which starts again", m.Attempt, 1)
 		equal(fx, "body", string(m.RawBody()), "body of m1")
 		want := order("m1").Headers.Map()
+		want[headers.TimeToBeReceived] = "00:01:00"
 		want[headers.Retries] = "1"
 		want[headers.RetriesTimestamp] = headers.FormatTime(failedAt)
 		equalHeaders(fx, "headers of the copy", m.Headers, want, headers.Attempts)

@@ -211,7 +211,7 @@ func (s *sends) forwardedLocked(queue string) (Outgoing, error) {
 func (in *Incoming) forwarded() Outgoing {
 	out := in.copyTo("", in.Headers, ReasonForward)
 	in.writeID(&out.Headers)
-	out.Headers.Del(headers.Attempts, headers.Undelivered, headers.TimeToBeReceived, headers.RetryUniqueMessageID, headers.RetryAckQueue, headers.RetryAckSent)
+	out.Headers.Del(headers.Attempts, headers.Undelivered, headers.RetryUniqueMessageID, headers.RetryAckQueue, headers.RetryAckSent)
 	out.Headers.Del(retryHeaders...)
 	return out
 }

@@ -54,8 +54,9 @@ type Outgoing struct {
 	Delay time.Duration
 
 	// TimeToBeReceived is the time from now until the message expires; 0 means never, and a
-	// negative one is refused. It counts from the Send even if there is a Delay, unless the
-	// transport refuses the two together with errors.ErrUnsupported.
+	// negative one is refused. It counts from the Send even if there is a Delay. The header
+	// NServiceBus.TimeToBeReceived has no effect: it is the time that the sender gave, also
+	// in a copy that has less, or never expires.
 	TimeToBeReceived time.Duration
 
 	// GroupKey groups the messages whose order matters; the adapter documents the Properties
@@ -231,6 +232,13 @@ type Incoming struct {
 	// tells it, or the zero time.
 	EnqueuedAt time.Time
 
+	// ExpiresAt is when the message expires, by the clock of this process: the end of its
+	// [Outgoing.TimeToBeReceived], or of the lifetime that a foreign sender gave it in the
+	// broker's own way. The zero time means never, or not known. A limit that the queue sets
+	// for all its messages does not count. Each copy that is handled in the message's place
+	// has the rest of the time.
+	ExpiresAt time.Time
+
 	// Malformed says why the message could not be parsed. Body is then the received bytes,
 	// and Headers are those that could be read.
 	Malformed error
@@ -282,7 +290,6 @@ type Undeliverable struct {
 func (e Undeliverable) MoveHeaders(h Headers, at time.Time) Headers {
 	h.deleteFunc(isFailureHeader)
 	h.Del(retryHeaders...)
-	h.Del(headers.TimeToBeReceived)
 	description := describe(e.Err)
 	description.write(&h)
 	h.Set(headers.TimeOfFailure, headers.FormatTime(at))

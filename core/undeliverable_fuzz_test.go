@@ -26,7 +26,7 @@ func FuzzMoveHeaders(f *testing.F) {
 		if moved.Get(headers.FailedQ) != queue || moved.Get(headers.TimeOfFailure) != headers.FormatTime(at) || moved.Get(headers.ExceptionType) == "forged" {
 			t.Errorf("moved with %q", moved.Map())
 		}
-		for _, key := range append([]string{headers.TimeToBeReceived, headerExceptionPrefix + "Data"}, retryHeaders...) {
+		for _, key := range append([]string{headerExceptionPrefix + "Data"}, retryHeaders...) {
 			if value, has := moved.Lookup(key); has {
 				t.Errorf("%s: %q is left", key, value)
 			}

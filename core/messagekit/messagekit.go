@@ -73,7 +73,7 @@ func MarkDuplicate(m *core.Message) { kit.MarkDuplicate(m) }
 // Copy returns the copy of the message that [core.Message.Forward] collects, without a
 // destination: for code that sends it through another transport, as package bridge does.
 // It shares the body and Properties with the message, so neither must be written to. It
-// does not have the time to be received.
+// has the rest of the message's time to be received.
 func Copy(m *core.Message) core.Outgoing { return kit.Copy(m) }
 
 // SentID returns the id that the message was sent with, or that [core.Config.MessageID]

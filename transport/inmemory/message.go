@@ -58,6 +58,7 @@ func (m *message) incoming() core.Incoming {
 		Redelivered:   m.delivered,
 		LastError:     m.lastError,
 		EnqueuedAt:    m.enqueued,
+		ExpiresAt:     m.expires,
 	}
 }
 

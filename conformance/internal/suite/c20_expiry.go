@@ -2,11 +2,11 @@ package suite
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 var expiryCases = []testCase{
@@ -202,10 +202,7 @@ var expiryCases = []testCase{
 		m.Delay = t.briefDelay()
 		m.TimeToBeReceived = m.Delay + t.caps.DelayPrecision + t.timeout()
 		start := time.Now()
-		if t.refusesBoth(transport, m) {
-			t.wantLeft(queue, "after a delay with a time to be received was refused")
-			return
-		}
+		t.send(transport, m)
 		due := time.Now().Add(m.Delay)
 		r := t.receiver(transport, queue, 1)
 		d := r.next()
@@ -219,10 +216,7 @@ var expiryCases = []testCase{
 		m := t.message(queue, "expired")
 		m.TimeToBeReceived = t.briefDelay() / 2
 		m.Delay = t.briefDelay()
-		if t.refusesBoth(transport, m) {
-			t.wantLeft(queue, "after a delay with a time to be received was refused")
-			return
-		}
+		t.send(transport, m)
 		r := t.receiver(transport, queue, 1)
 		if got := r.takeFor(m.Delay + t.caps.DelayPrecision + t.quietPeriod()); len(got) > 0 {
 			t.fail("time to be received counts from Send, with a delay too: a message that expired before it was due is never delivered", "delivered: %s", bodies(got))
@@ -300,6 +294,140 @@ var expiryCases = []testCase{
 		t.wantLeft(audit, "after the time to be received of the message that succeeded", "succeeds")
 		t.wantLeft(s.errorQueue, "after the time to be received of the message that failed", "fails")
 	}},
+	{rule: "C20", title: "ExpiresAt is when the message expires, at every delivery", needs: []need{expiry}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		plain, brief, delayed := t.message(queue, "for ever"), t.message(queue, "an hour"), t.message(queue, "delayed")
+		brief.TimeToBeReceived, delayed.TimeToBeReceived = time.Hour, 2*time.Hour
+		out := []core.Outgoing{plain, brief}
+		if t.caps.DelayedDelivery {
+			delayed.Delay = t.shortDelay()
+			out = append(out, delayed)
+		}
+		start := time.Now()
+		t.send(transport, out...)
+		sent := time.Now()
+		t.sleep(2 * expiryTolerance) // so that a time that counts from the delivery differs
+		r := t.receiver(transport, queue, len(out))
+		for _, d := range r.take(len(out)) {
+			last := []core.Delivery{d}
+			if t.mode != core.TransactionNone {
+				t.wantExpiry(d.Incoming(), start, sent, out)
+				t.release(d)
+				last = r.take(1)
+			}
+			for _, d := range last {
+				t.wantExpiry(d.Incoming(), start, sent, out)
+				t.complete(d)
+			}
+		}
+		r.close()
+		t.wantLeft(queue, "after all were completed")
+	}},
+	{rule: "C20", title: "a message expires at its deadline, however it waits for its next attempt", modes: withRedelivery, slow: true, needs: []need{expiry, delays}, run: func(t *caseT) {
+		transport := t.open()
+		const life = time.Second
+		var seen attempts
+		waiting := t.waitingServices(transport, &seen)
+		for _, w := range waiting {
+			t.receivedInTime(transport, life, t.command(w.queue, w.messageType, w.messageType), func() int { return len(seen.forBody(w.messageType)) })
+		}
+		t.sleep(life + t.delay() + t.caps.DelayPrecision + expiryTolerance + t.suite.h.DelayTolerance)
+		count := map[string]int{}
+		for _, w := range waiting {
+			count[w.messageType] = len(seen.forBody(w.messageType))
+		}
+		t.sleep(2*t.delay() + t.caps.DelayPrecision + t.suite.h.DelayTolerance)
+		for _, w := range waiting {
+			if further := len(seen.forBody(w.messageType)) - count[w.messageType]; further > 0 {
+				t.fail(fmt.Sprintf("a message with a time to be received of %v that waits for its next attempt (%s) has none after its deadline", life, w.messageType), "it had %d more", further)
+			}
+			w.end()
+			t.wantLeft(w.errorQueue, "after the time to be received of a message that waited for its next attempt")
+		}
+	}},
+	{rule: "C20", title: "a message that waits for its next attempt has the rest of its time to be received", modes: withRedelivery, slow: true, needs: []need{expiry, delays}, run: func(t *caseT) {
+		transport := t.open()
+		const life = time.Hour
+		var seen attempts
+		for _, w := range t.waitingServices(transport, &seen) {
+			m := t.command(w.queue, w.messageType, w.messageType)
+			m.TimeToBeReceived = life
+			m.Headers.Set(headers.TimeToBeReceived, headers.FormatSpan(life))
+			start := time.Now()
+			t.send(transport, m)
+			sent := time.Now()
+			t.awaitCount("attempts at a message of which none succeeds", 3, func() int { return len(seen.forBody(w.messageType)) })
+			w.end()
+			r := t.receiver(transport, w.queue, 1)
+			d := r.next()
+			t.wantExpiry(d.Incoming(), start, sent, []core.Outgoing{m})
+			if got := d.Incoming().Headers.Get(headers.TimeToBeReceived); got != "01:00:00" {
+				t.fail(fmt.Sprintf("a message that waits for its next attempt (%s) has the header %s that was sent, 01:00:00", w.messageType, headers.TimeToBeReceived), "%q", got)
+			}
+			t.complete(d)
+			r.close()
+		}
+	}},
+}
+
+// expiryTolerance is how far ExpiresAt may be from the end of a time to be received: clocks are
+// compared by times in whole seconds.
+const expiryTolerance = 2 * time.Second
+
+// wantExpiry checks ExpiresAt of one of the messages that were sent between start and sent.
+func (t *caseT) wantExpiry(in *core.Incoming, start, sent time.Time, out []core.Outgoing) {
+	var life time.Duration
+	for _, o := range out {
+		if o.ID == in.ID {
+			life = o.TimeToBeReceived
+		}
+	}
+	tolerance := expiryTolerance + t.suite.h.DelayTolerance
+	switch {
+	case life == 0 && !in.ExpiresAt.IsZero():
+		t.fail("ExpiresAt of a message without a time to be received is the zero time", "of %q it is %v", in.Body, in.ExpiresAt)
+	case life > 0 && in.ExpiresAt.IsZero():
+		t.fail("ExpiresAt of a message with a time to be received is its end", "of %q it is the zero time", in.Body)
+	case life > 0 && (in.ExpiresAt.Before(start.Add(life-tolerance)) || in.ExpiresAt.After(sent.Add(life+tolerance))):
+		t.fail(fmt.Sprintf("ExpiresAt of a message with a time to be received of %v is that long after it was sent, by the clock of this process, within %v", life, tolerance),
+			"of %q it is %v after it", in.Body, in.ExpiresAt.Sub(sent))
+	}
+}
+
+// waitingService is a service whose handlers never succeed: messages of its type wait in one way.
+type waitingService struct {
+	*service
+	messageType string
+}
+
+// waitingServices starts a service for each way in which a message waits for its next attempt.
+func (t *caseT) waitingServices(transport core.Transport, seen *attempts) (all []waitingService) {
+	wait := t.delay()
+	for _, way := range []struct {
+		name   string
+		result error
+	}{
+		{"an immediate retry", errHandler}, {"a delayed retry", errHandler},
+		{"RetryAfter", core.RetryAfter(errHandler, wait)}, {"Defer", core.Defer(errHandler, wait)}, {"Refuse", core.Refuse(errHandler, wait)}, {"PutBack", core.PutBack(errHandler, wait)},
+	} {
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.MaxDeliveries = core.Off
+			switch way.name {
+			case "an immediate retry":
+				c.Recoverability.Immediate = core.Immediate{NumberOfRetries: 1000, Pause: wait, MaxPause: wait}
+			case "a delayed retry":
+				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1000, TimeIncrease: wait, MaxDelay: wait}
+			}
+		})
+		s.handle(way.name, func(_ context.Context, m *core.Message) error {
+			seen.add(m)
+			return way.result
+		})
+		s.run()
+		all = append(all, waitingService{s, way.name})
+	}
+	return all
 }
 
 // briefTime is the lifetime of messages that are to expire.
@@ -337,20 +465,4 @@ func (r *receiver) takeOne(d time.Duration) core.Delivery {
 		}
 	}
 	return nil
-}
-
-// refusesBoth reports whether the transport refuses a message with both Delay and
-// TimeToBeReceived, which is allowed.
-func (t *caseT) refusesBoth(transport core.Transport, m core.Outgoing) bool {
-	err := t.trySend(transport, m)
-	if err == nil {
-		return false
-	}
-	if !errors.Is(err, errors.ErrUnsupported) {
-		t.stop("a transport that cannot both delay a message and let it expire refuses it with errors.ErrUnsupported", "%v", err)
-	}
-	if state := t.sendResults(err, []core.Outgoing{m})[0].State; state != core.SendRefused {
-		t.fail("a message that is not supported is core.SendRefused", "%v", state)
-	}
-	return true
 }

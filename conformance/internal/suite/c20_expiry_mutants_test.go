@@ -131,6 +131,34 @@ var expiryMutants = []mutant{
 			return out
 		})
 	}},
+	{rule: "C20", name: "does not tell when a message expires", breaks: arriving(func(in *core.Incoming) { in.ExpiresAt = time.Time{} })},
+	{rule: "C20", name: "tells an end for messages that do not expire", breaks: arriving(func(in *core.Incoming) {
+		if in.ExpiresAt.IsZero() {
+			in.ExpiresAt = time.Now().Add(24 * time.Hour)
+		}
+	})},
+	{rule: "C20", name: "tells the time to be received from the delivery on", breaks: func() changes {
+		var lives sync.Map // by message id
+		c := onExpiry(func(_ *brokenTransport, o *core.Outgoing) { lives.LoadOrStore(o.ID, o.TimeToBeReceived) })()
+		c.arrive = func(_ *brokenReceiver, in *core.Incoming) {
+			if life, ok := lives.Load(in.ID); ok {
+				in.ExpiresAt = time.Now().Add(life.(time.Duration))
+			}
+		}
+		return c
+	}},
+	{rule: "C20", name: "tells that a message which is delivered has expired", breaks: arriving(func(in *core.Incoming) {
+		if !in.ExpiresAt.IsZero() {
+			in.ExpiresAt = time.Now()
+		}
+	})},
+	{rule: "C20", name: "gives each copy of a message the whole time", breaks: func() changes {
+		var lives sync.Map // by message id
+		return onExpiry(func(_ *brokenTransport, o *core.Outgoing) {
+			life, _ := lives.LoadOrStore(o.ID, o.TimeToBeReceived)
+			o.TimeToBeReceived = life.(time.Duration)
+		})()
+	}},
 	{rule: "C20", name: "ignores the delay of a message that expires", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.Delay = 0 })},
 	{rule: "C20", name: "counts the time from when a delayed message is due", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) { o.TimeToBeReceived += o.Delay })},
 	{rule: "C20", name: "lets events live for ever", breaks: onExpiry(func(_ *brokenTransport, o *core.Outgoing) {

@@ -43,22 +43,6 @@ var originalMessageCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
-	{rule: "R22", title: "a delayed retry does not expire", modes: withRedelivery, slow: true, needs: []need{delays, expiry}, run: func(t *caseT) {
-		transport := t.open()
-		var seen attempts
-		const brief = time.Second
-		delay := brief + max(50*time.Millisecond, t.caps.DelayPrecision)
-		if t.caps.MaxDelay > 0 && delay > t.caps.MaxDelay {
-			t.note("not tried: MaxDelay is %v, and a time to be received of %v is to end before it", t.caps.MaxDelay, brief)
-			return
-		}
-		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1, TimeIncrease: delay} })
-		s.handle("order", seen.fail)
-		s.run()
-		t.receivedInTime(transport, brief, t.command(s.queue, "order", "m1"), func() int { return len(seen.forBody("m1")) })
-		s.wantOneMoved()
-		t.wantAttempts(&seen, "m1", 2)
-	}},
 	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts

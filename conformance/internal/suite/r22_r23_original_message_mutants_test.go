@@ -3,7 +3,6 @@ package suite
 import (
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/reprise-go/reprise/core"
 )
@@ -16,21 +15,6 @@ var originalMessageMutants = []mutant{
 	}},
 	{rule: "R22", name: "releases a message that it replaced", breaks: givesBackReplaced},
 	{rule: "R22", name: "loses the replacement of a message", breaks: losesReplacements},
-	{rule: "R22", name: "remembers a message's time to be received by its id", breaks: func() changes {
-		var mu sync.Mutex
-		brief := map[string]time.Duration{}
-		return outgoing(func(out []core.Outgoing) []core.Outgoing {
-			mu.Lock()
-			defer mu.Unlock()
-			for i, o := range out {
-				if o.TimeToBeReceived > 0 {
-					brief[o.ID] = o.TimeToBeReceived
-				}
-				out[i].TimeToBeReceived = brief[o.ID]
-			}
-			return out
-		})
-	}},
 	{rule: "R23", name: "replaces the headers of a message", breaks: leaksItsHeaders},
 	{rule: "R23", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R23", name: "sends a failed message twice", breaks: func() changes { return sendsTwice(hasFailed) }},
