@@ -124,7 +124,7 @@ func (r *route) setDue(out *core.Outgoing) error {
 		return nil
 	}
 	canDelay := r.caps.DelayedDelivery && (r.caps.MaxDelay == 0 || remaining <= r.caps.MaxDelay)
-	if out.Queue == "" || out.TimeToBeReceived > 0 || !canDelay {
+	if out.Queue == "" || !canDelay {
 		return core.Refuse(fmt.Errorf("bridge %q: the message is not due before %s", r.bridge, due.UTC().Format(time.RFC3339)), remaining)
 	}
 	out.Delay = remaining

@@ -3,8 +3,6 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -24,25 +22,12 @@ type delivery struct {
 	native   amqp.Delivery
 	incoming core.Incoming
 	foreign  *copylog.Copy // nil: the sender was Reprise, and has named it
-	expires  time.Time
 
 	entry   acks.Entry // the receiver's mu guards these
 	settled bool
 }
 
 var _ core.Delivery = (*delivery)(nil)
-
-// expiry returns the time at which a message with that time to live has certainly expired:
-// the broker counts from the message's arrival in the queue, and how long the message
-// waited there is unknown. A time to live of 0 allows delivery only to a consumer that can
-// take the message at once, and this one did.
-func expiry(milliseconds string) time.Time {
-	n, err := strconv.ParseInt(milliseconds, 10, 64)
-	if err != nil || n <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(time.Duration(n) * time.Millisecond)
-}
 
 // decode builds the Incoming that the engine sees.
 func (d *delivery) decode() {

@@ -14,6 +14,8 @@ import (
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/acks"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/copylog"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/message"
 )
 
 // receiver receives messages from one queue, on its own connection. The broker pushes them
@@ -190,11 +192,11 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 		d := r.prefetched[r.prefetchHead]
 		r.prefetched[r.prefetchHead] = nil
 		r.prefetchHead++
-		if !d.expires.IsZero() {
+		if !d.incoming.ExpiresAt.IsZero() {
 			if now.IsZero() {
 				now = time.Now()
 			}
-			if now.After(d.expires) {
+			if now.After(d.incoming.ExpiresAt) {
 				d.requestLocked(acks.Acknowledge)
 				continue
 			}
@@ -215,8 +217,8 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *amqp.Delivery) {
 	d := &delivery{channel: c, consumer: consumer, native: *native, entry: acks.Entry{Tag: native.DeliveryTag, Consumer: &consumer.acks}}
 	d.native.Acknowledger = nil // only the receiver settles
-	if d.native.Expiration != "" {
-		d.expires = expiry(d.native.Expiration)
+	if _, expires := native.Headers[header.ExpiresAt]; expires || native.Expiration != "" {
+		d.incoming.ExpiresAt = message.ExpiresAt(native, time.Now())
 	}
 	r.mu.Lock()
 	if r.channel != c { // the channel is lost already

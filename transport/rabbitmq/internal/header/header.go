@@ -10,6 +10,10 @@ const (
 	// topic it is the id alone, because each subscriber has its own copy.
 	CopyID = "Reprise.CopyID"
 
+	// ExpiresAt is the end of the time to be received, in milliseconds since 1970 by the
+	// sender's clock. The broker keeps only its length, and drops that of a delayed message.
+	ExpiresAt = "Reprise.ExpiresAt"
+
 	ExtraKeys        = "BCC" // a list of further routing keys, which the broker removes
 	Delay            = "NServiceBus.Transport.RabbitMQ.DelayInSeconds"
 	Confirmation     = "NServiceBus.Transport.RabbitMQ.ConfirmationId" // set by NServiceBus when it sends
@@ -40,7 +44,7 @@ const MaxCopyID = 2 * 255
 // to the message.
 func IsOfTransport(key string) bool {
 	switch key {
-	case CopyID, Undecodable, Delay, Confirmation, Sequence, Deliveries, Acquired, Death:
+	case CopyID, ExpiresAt, Undecodable, Delay, Confirmation, Sequence, Deliveries, Acquired, Death:
 		return true
 	default:
 		return strings.HasPrefix(key, FirstDeathPrefix) || strings.HasPrefix(key, LastDeathPrefix)

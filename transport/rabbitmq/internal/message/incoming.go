@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -27,8 +29,8 @@ const callbackHeader = "NServiceBus.RabbitMQ.CallbackQueue"
 // core.Headers.Set, which compares with every key.
 const manyHeaders = 64
 
-// Incoming fills in the fields of in from a delivery from queue, except DeliveryCount and
-// LastError. Native is d with its Acknowledger cleared: only the receiver settles.
+// Incoming fills in the fields of in from a delivery from queue, except DeliveryCount,
+// LastError and ExpiresAt. Native is d with its Acknowledger cleared: only the receiver settles.
 //
 // A message of ours has its headers exactly as they were sent. A foreign message gets
 // headers from its properties, unless it has headers of those names.
@@ -115,6 +117,53 @@ func DeliveryCount(d *amqp.Delivery) int {
 	}
 	n, _ := transport.Integer(d.Headers[header.Deliveries])
 	return int(min(max(n, 0), math.MaxInt32-1)) + 1
+}
+
+// ExpiresAt returns when a delivery that arrived now expires by the clock of this process, or the
+// zero time. The broker tells only the length of the time, and its sender when it began. The
+// sender's time is used if it is possible: the message has not expired yet, and was not sent in
+// the future. Otherwise the time begins at the arrival.
+func ExpiresAt(d *amqp.Delivery, now time.Time) time.Time {
+	var told time.Time
+	if ms, ok := transport.Integer(d.Headers[header.ExpiresAt]); ok && ms > 0 {
+		told = time.UnixMilli(ms)
+	}
+	if d.Expiration == "" {
+		if _, delayed := d.Headers[header.Delay]; delayed && wasOnlyDelayed(d.Headers) {
+			return told
+		}
+		return time.Time{} // another queue had it, in which it was dead-lettered
+	}
+	ms, err := strconv.ParseInt(d.Expiration, 10, 64)
+	if err != nil || ms <= 0 { // with 0 only a waiting consumer gets the message
+		return time.Time{}
+	}
+	life := time.Duration(min(ms, MaxExpiration.Milliseconds())) * time.Millisecond
+	latest := now.Add(life)
+	if told.IsZero() {
+		text, _ := d.Headers[headers.TimeSent].(string)
+		sent, err := headers.ParseTime(text)
+		if err != nil {
+			sent = d.Timestamp
+		}
+		told = sent.Add(life)
+	}
+	if told.After(now) && told.Before(latest) {
+		return told
+	}
+	return latest
+}
+
+// wasOnlyDelayed reports whether the queues of delays were the only ones that dead-lettered the
+// message. A message that another queue has dead-lettered does not expire any more, also if an
+// operator moves it back.
+func wasOnlyDelayed(table amqp.Table) bool {
+	deaths, _ := table[header.Death].([]any)
+	return !slices.ContainsFunc(deaths, func(death any) bool {
+		entry, _ := death.(amqp.Table)
+		queue, _ := entry["queue"].(string)
+		return !strings.HasPrefix(queue, delays.Prefix)
+	})
 }
 
 // headerReader is the state of reading the headers of one message.

@@ -222,6 +222,54 @@ func TestIncoming_DeliveryCount(t *testing.T) {
 	}
 }
 
+// A sender's times are used as far as they are possible: a message that the broker delivers has
+// not expired, and was not sent in the future.
+func TestIncoming_ExpiresAt(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(d time.Duration) int64 { return now.Add(d).UnixMilli() }
+	sent := func(ago time.Duration) string { return headers.FormatTime(now.Add(-ago)) }
+	deaths := func(queues ...string) (list []any) {
+		for _, queue := range queues {
+			list = append(list, amqp.Table{"queue": queue, "reason": "expired"})
+		}
+		return list
+	}
+	const never = -1
+	for name, c := range map[string]struct {
+		expiration string
+		timestamp  time.Time
+		table      amqp.Table
+		want       time.Duration // from now
+	}{
+		"no end":                            {"", time.Time{}, nil, never},
+		"no end, and a time of sending":     {"", now, amqp.Table{headers.TimeSent: sent(0)}, never},
+		"ours":                              {"10000", now, amqp.Table{header.ExpiresAt: at(4 * time.Second)}, 4 * time.Second},
+		"ours, over already":                {"10000", now, amqp.Table{header.ExpiresAt: at(-time.Second)}, 10 * time.Second},
+		"ours, too late":                    {"10000", now, amqp.Table{header.ExpiresAt: at(time.Hour)}, 10 * time.Second},
+		"ours, no number":                   {"10000", time.Time{}, amqp.Table{header.ExpiresAt: "soon"}, 10 * time.Second},
+		"ours, negative":                    {"10000", time.Time{}, amqp.Table{header.ExpiresAt: int64(-1)}, 10 * time.Second},
+		"ours, delayed":                     {"", now, amqp.Table{header.ExpiresAt: at(4 * time.Second), header.Delay: int32(3), header.Death: deaths(delays.Level(0), delays.Level(1))}, 4 * time.Second},
+		"ours, delayed for longer":          {"", now, amqp.Table{header.ExpiresAt: at(-4 * time.Second), header.Delay: int32(3), header.Death: deaths(delays.Level(1))}, -4 * time.Second},
+		"ours, from a dead-letter queue":    {"", now, amqp.Table{header.ExpiresAt: at(-4 * time.Second), header.Death: deaths("billing")}, never},
+		"delayed, then dead-lettered":       {"", now, amqp.Table{header.ExpiresAt: at(-4 * time.Second), header.Delay: int32(3), header.Death: deaths("billing", delays.Level(1))}, never},
+		"delayed, with a forged history":    {"", now, amqp.Table{header.ExpiresAt: at(-4 * time.Second), header.Delay: int32(3), header.Death: []any{"x"}}, never},
+		"of NServiceBus":                    {"10000", time.Time{}, amqp.Table{headers.TimeSent: sent(3 * time.Second)}, 7 * time.Second},
+		"of NServiceBus, a clock behind":    {"10000", time.Time{}, amqp.Table{headers.TimeSent: sent(time.Hour)}, 10 * time.Second},
+		"of NServiceBus, a clock ahead":     {"10000", time.Time{}, amqp.Table{headers.TimeSent: sent(-time.Hour)}, 10 * time.Second},
+		"foreign, with a timestamp":         {"10000", now.Add(-3 * time.Second), nil, 7 * time.Second},
+		"foreign, without":                  {"10000", time.Time{}, nil, 10 * time.Second},
+		"foreign, for waiting consumers":    {"0", time.Time{}, nil, never},
+		"foreign, no number":                {"soon", time.Time{}, nil, never},
+		"foreign, longer than there can be": {"9223372036854775807", time.Time{}, nil, MaxExpiration},
+	} {
+		got := ExpiresAt(&amqp.Delivery{Expiration: c.expiration, Timestamp: c.timestamp, Headers: c.table}, now)
+		if c.want == never && !got.IsZero() || c.want != never && !got.Equal(now.Add(c.want)) {
+			t.Errorf("%s: it expires at %v, %v from now", name, got, got.Sub(now))
+		}
+	}
+}
+
 func FuzzIncoming(f *testing.F) {
 	f.Add("key", "value", []byte("bytes"), int64(1), 1.5, "id", "type", "c1@billing", "")
 	f.Add("", "\xff", []byte{0xff}, int64(-1), math.NaN(), "\xff", "a,b", "c1", "topic:x")
@@ -252,6 +300,12 @@ func FuzzIncoming(f *testing.F) {
 		}
 		if in.Malformed != nil && !errors.Is(in.Malformed, core.ErrInvalidHeader) {
 			t.Errorf("Malformed is %v", in.Malformed)
+		}
+		d.Headers[header.ExpiresAt], d.Headers[header.Delay], d.Headers[header.Death], d.Expiration = number, nested, []any{nested, key}, value
+		if now := time.Now(); d.Expiration != "" {
+			if at := ExpiresAt(d, now); !at.IsZero() && (at.Before(now) || at.After(now.Add(MaxExpiration))) {
+				t.Errorf("it expires at %v", at)
+			}
 		}
 		if n := DeliveryCount(d); n < 1 || n > math.MaxInt32 {
 			t.Errorf("the delivery count is %d", n)

@@ -2,7 +2,6 @@
 package message
 
 import (
-	"errors"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -113,17 +112,17 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	if n := h.Len(); n > limit {
 		return amqp.Publishing{}, fmt.Errorf("%w: it has %d headers, the most is %d", core.ErrTooLarge, n, limit)
 	}
-	if out.TimeToBeReceived > 0 && out.Delay > 0 {
-		return amqp.Publishing{}, fmt.Errorf("Delay and TimeToBeReceived are both set: %w", errors.ErrUnsupported)
-	}
-	if out.TimeToBeReceived > 0 {
-		p.Expiration = expiration(out.TimeToBeReceived)
-	}
 	if out.Queue != "" {
 		copyID += "@" + out.Queue
 	}
-	p.Headers = f.table(h.Len() + 2)
+	p.Headers = f.table(h.Len() + 3)
 	p.Headers[header.CopyID] = copyID
+	if life := out.TimeToBeReceived; life > 0 && life <= MaxExpiration {
+		p.Headers[header.ExpiresAt] = p.Timestamp.Add(life).UnixMilli()
+		if out.Delay == 0 { // else it would end the delay
+			p.Expiration = expiration(life)
+		}
+	}
 	size := len(copyID)
 	for key, value := range h.All() {
 		switch key {
@@ -219,7 +218,8 @@ const (
 	// frameOverhead is the size of the frame without headers and text properties: the frame
 	// itself, class and flags, the length of the table, the other properties, the lengths
 	// of six texts, and the headers of the transport.
-	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(header.CopyID)) + (fieldOverhead + len(header.Delay))
+	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(header.CopyID)) + (fieldOverhead + len(header.Delay)) +
+		(2 + len(header.ExpiresAt) + 8)
 )
 
 func propertiesSize(p *amqp.Publishing) int {
@@ -246,16 +246,12 @@ func firstType(types string) string {
 
 // expiration returns a time to be received in AMQP's format, whole milliseconds. It rounds
 // up, so that it never returns 0, with which only a waiting consumer would get the message.
-// For more than the broker's maximum it returns no expiration: not expiring is better than
-// expiring early.
 func expiration(d time.Duration) string {
-	if d > MaxExpiration {
-		return ""
-	}
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
 
-// MaxExpiration is the broker's maximum. It closes the channel on a longer one.
+// MaxExpiration is the broker's maximum. It closes the channel on a longer one. A message with
+// a longer time to be received does not expire: that is better than expiring early.
 const MaxExpiration = 10 * 365 * 24 * time.Hour
 
 // Properties of core.Outgoing that belong to this transport.

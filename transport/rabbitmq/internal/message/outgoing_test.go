@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/header"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
@@ -76,6 +77,10 @@ func TestOutgoing_Publishing(t *testing.T) {
 			core.Outgoing{Queue: "q", TimeToBeReceived: math.MaxInt64},
 			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
+		"late, with an end": {
+			core.Outgoing{Queue: "q", Delay: time.Second, TimeToBeReceived: time.Minute},
+			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(1), "Reprise.CopyID": "c1@q"}},
+		},
 		"with an end at once": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1},
 			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
@@ -116,6 +121,12 @@ func TestOutgoing_Publishing(t *testing.T) {
 			if got.Timestamp.Before(before) || got.Timestamp.After(time.Now()) || string(got.Body) != string(c.out.Body) {
 				t.Errorf("%s: sent at %v with the body %q", name, got.Timestamp, got.Body)
 			}
+			if life := c.out.TimeToBeReceived; life > 0 && life <= MaxExpiration {
+				if end := got.Headers[header.ExpiresAt]; end != got.Timestamp.Add(life).UnixMilli() {
+					t.Errorf("%s: it ends at %v", name, end)
+				}
+				delete(got.Headers, header.ExpiresAt)
+			}
 			if !maps.Equal(got.Headers, c.want.Headers) {
 				t.Errorf("%s: the headers are %v, want %v", name, got.Headers, c.want.Headers)
 			}
@@ -147,7 +158,6 @@ func TestOutgoing_Refused(t *testing.T) {
 		is    error
 		wants []string
 	}{
-		"delay and end":         {core.Outgoing{Queue: "q", Delay: 1, TimeToBeReceived: 1}, errors.ErrUnsupported, []string{"Delay and TimeToBeReceived"}},
 		"an unknown property":   {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.prioritty": "1"}}, nil, []string{"no property rabbitmq.prioritty", "rabbitmq.priority"}},
 		"a bad delivery mode":   {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "2"}}, nil, []string{"rabbitmq.delivery-mode", `"2"`, "transient"}},
 		"a bad priority":        {core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.priority": "256"}}, nil, []string{"rabbitmq.priority", `"256"`, "255"}},
