@@ -44,6 +44,9 @@ func (r *receiver) request(ctx context.Context, url string, places int) ([]*deli
 		if in.DeliveryCount == 1 && !in.First.IsZero() {
 			r.t.clock.Observe(in.First, at)
 		}
+		if in.TTL > 0 && !in.Sent.IsZero() {
+			in.ExpiresAt = in.Sent.Add(in.TTL - r.t.clock.Ahead())
+		}
 		deliveries[i] = newDelivery(r, in, m, at)
 	}
 	return deliveries, nil
