@@ -93,10 +93,10 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		d := &leaseDelivery{r: r, seq: m.Seq, claims: m.Claims, due: m.Due, expired: m.Expired}
+		d := &leaseDelivery{r: r, seq: m.Seq, claims: m.Claims, due: m.Due, expired: m.Deadline.Passed()}
 		d.lockedUntil.Store(&lockedUntil)
 		switch {
-		case m.Expired:
+		case d.expired:
 		case m.Size > 0:
 			d.partial = m.WithoutContents()
 			large++

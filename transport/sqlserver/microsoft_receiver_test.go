@@ -55,7 +55,7 @@ func openStandIn(t *testing.T, s *standIn, options ...string) *Transport {
 // message is the row of one, for the first time delivered.
 func message(seq int) []any {
 	due := time.Date(2026, 3, 29, 1, 30, 0, 123456700, time.UTC)
-	return []any{"0E984725-C51C-4BF4-9960-E1C80E27ABA0", seq, `{"NServiceBus.MessageId":"order 7"}`, []byte{}, due, 1, 1, "", false, ""}
+	return []any{"0E984725-C51C-4BF4-9960-E1C80E27ABA0", seq, `{"NServiceBus.MessageId":"order 7"}`, []byte{}, due, 1, 1, "", 3_600_000_000, ""}
 }
 
 // claimed is the row of a message that a claim returns.
@@ -298,6 +298,9 @@ func TestMicrosoft_Lease(t *testing.T) {
 	}
 	if want := message(7)[4].(time.Time); !in.EnqueuedAt.Equal(want) {
 		t.Errorf("it became available at %v, want %v", in.EnqueuedAt, want)
+	}
+	if left := time.Until(in.ExpiresAt); left > time.Hour || left < time.Hour-time.Minute {
+		t.Errorf("it expires in %v, want an hour", left)
 	}
 	if err := d.Complete(t.Context()); err != nil {
 		t.Error(err)

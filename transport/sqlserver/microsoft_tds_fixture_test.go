@@ -114,7 +114,6 @@ func (p *parser) uint64() uint64 { return binary.LittleEndian.Uint64(p.take(8)) 
 const (
 	typeInt      = 0x26
 	typeTime     = 0x2b
-	typeBool     = 0x68
 	typeBytes    = 0xa5
 	typeText     = 0xe7
 	partsFollow  = 0xffff
@@ -220,7 +219,7 @@ func (o *tokens) done(status uint16, err *mssql.Error) {
 	o.number(byte(0xfd), status, uint16(0), uint64(0))
 }
 
-// result is rows of int, string, []byte, bool and time.Time.
+// result is rows of int, string, []byte and time.Time.
 func (o *tokens) result(rows [][]any) {
 	o.number(byte(0x81), uint16(len(rows[0])))
 	for _, v := range rows[0] {
@@ -228,8 +227,6 @@ func (o *tokens) result(rows [][]any) {
 		switch v.(type) {
 		case int:
 			o.number(byte(typeInt), byte(8))
-		case bool:
-			o.number(byte(typeBool), byte(1))
 		case time.Time:
 			o.number(byte(typeTime), byte(7))
 		case []byte:
@@ -245,8 +242,6 @@ func (o *tokens) result(rows [][]any) {
 			switch v := v.(type) {
 			case int:
 				o.number(byte(8), int64(v))
-			case bool:
-				o.number(byte(1), v)
 			case time.Time:
 				v = v.UTC()
 				midnight := v.Truncate(24 * time.Hour)

@@ -33,7 +33,7 @@ func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n in
 		if err := scan(columns...); err != nil {
 			return err
 		}
-		if m.Expired {
+		if m.Deadline.Passed() {
 			more = true
 			return nil
 		}

@@ -358,6 +358,7 @@ func (r *receiver) incoming(m *dialect.Row) core.Incoming {
 		Body:          m.Body,
 		DeliveryCount: m.Deliveries,
 		LastError:     m.LastError,
+		ExpiresAt:     m.Deadline.Time,
 	}
 	transport.UnpackHeaders(&in)
 	if malformed != nil {

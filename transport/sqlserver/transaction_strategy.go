@@ -49,7 +49,7 @@ func (r transactionStrategy) fetchOne(ctx *operation.Operation, dst []core.Deliv
 	switch {
 	case err != nil || d == nil:
 		return 0, false, err
-	case d.Expired:
+	case d.Deadline.Passed():
 		if err := d.tx.Commit(ctx); err != nil { // without the message
 			d.tx.Rollback(ctx)
 			return 0, false, err

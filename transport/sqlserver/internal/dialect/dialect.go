@@ -251,10 +251,31 @@ type Row struct {
 	Deliveries int    // including this one
 	Claims     int    // fences off receivers whose lease has ended
 	Expires    string // as GiveBack takes it, or ""
-	Expired    bool
+	Deadline   Deadline
 	LastError  string
 	Size       int64 // of headers, body and last error, if a claim does not return them
 }
+
+// Deadline is when a row expires, by the clock of this process; the zero time: never. The column
+// is the number of microseconds until then by the server's clock, or NULL.
+type Deadline struct{ time.Time }
+
+// Scan implements sql.Scanner.
+func (d *Deadline) Scan(value any) error {
+	d.Time = time.Time{}
+	switch v := value.(type) {
+	case nil:
+	case int64:
+		const longest = int64(math.MaxInt64 / time.Microsecond)
+		d.Time = time.Now().Add(time.Duration(max(-longest, min(v, longest))) * time.Microsecond)
+	default:
+		return fmt.Errorf("a number of microseconds has the type %T", value)
+	}
+	return nil
+}
+
+// Passed reports whether the row has expired.
+func (d *Deadline) Passed() bool { return !d.IsZero() && !d.After(time.Now()) }
 
 // NextClaim is the number of the next lease, as the statements count it.
 func (r *Row) NextClaim() int { return r.Claims%math.MaxInt32 + 1 }
@@ -286,7 +307,7 @@ func (t *Text) Scan(value any) error {
 
 // Columns returns pointers to the fields, in the order of the statements' columns.
 func (r *Row) Columns() []any {
-	return []any{&r.ID, &r.Seq, &r.Headers, &r.Body, &r.Due, &r.Deliveries, &r.Claims, &r.Expires, &r.Expired, &r.LastError}
+	return []any{&r.ID, &r.Seq, &r.Headers, &r.Body, &r.Due, &r.Deliveries, &r.Claims, &r.Expires, &r.Deadline, &r.LastError}
 }
 
 // WithoutContents returns a copy for the contents that are fetched later.

@@ -52,12 +52,17 @@ func expiryOf(parameter string) string {
 	return `convert(datetime, nullif(` + parameter + `, N''), 126)`
 }
 
+// untilExpiry is the number of microseconds until a row expires, or NULL.
+func untilExpiry(row string) string {
+	return `datediff_big(microsecond, sysutcdatetime(), ` + row + `.Expires)`
+}
+
 // recordOf returns the columns of dialect.Row, of the rows that a statement inserted or
 // deleted.
 func recordOf(row, due, deliveries, claims, lastError string) string {
 	return `convert(char(36), ` + row + `.Id), ` + row + `.RowVersion, ` + row + `.Headers, isnull(` + row + `.Body, cast('' as varbinary(max))),
 	` + due + `, ` + deliveries + `, ` + claims + `, isnull(convert(varchar(23), ` + row + `.Expires, 126), ''),
-	cast(case when ` + row + `.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + lastError
+	` + untilExpiry(row) + `, ` + lastError
 }
 
 // Queue returns the statements for a queue's table. The table is a heap, like
@@ -109,7 +114,7 @@ set LeasedUntil = ` + after("@p2") + `, Claims = Claims % 2147483647 + 1, Delive
 output convert(char(36), inserted.Id), inserted.RowVersion, ` + whole("Headers", "N''", "inserted.Headers") + `,
 	` + whole("Body", "cast('' as varbinary(max))", "isnull(inserted.Body, cast('' as varbinary(max)))") + `,
 	todatetimeoffset(inserted.Due, 0), inserted.Deliveries, inserted.Claims, '',
-	cast(case when inserted.Expires <= sysutcdatetime() then 1 else 0 end as bit), ` + whole("LastError", "N''", "isnull(inserted.LastError, N'')") + `,
+	` + untilExpiry("inserted") + `, ` + whole("LastError", "N''", "isnull(inserted.LastError, N'')") + `,
 	case when ` + partial + ` then datalength(inserted.Headers) + isnull(datalength(inserted.Body), 0) + isnull(datalength(inserted.LastError), 0) else cast(0 as bigint) end;`,
 		Contents: readCommitted + `select m.RowVersion, m.Headers, isnull(m.Body, cast('' as varbinary(max))), isnull(m.LastError, N'')` + claimed("@p1", "") + `;`,
 		Begin: readCommitted + `update m

@@ -187,10 +187,10 @@ func (Dialect) Queue(t dialect.Table) *dialect.QueueTexts {
 	ready := fmt.Sprintf(available, t.Quoted)
 	// A leased row stays in the table, so columns that only GiveBack needs are not read.
 	const record = `id::pg_catalog.text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
-	` + isExpired + `, coalesce(last_error, '')`
+	` + untilExpiry + `, coalesce(last_error, '')`
 	const claimed = `id::pg_catalog.text, seq, case when pg_catalog.octet_length(headers) operator(pg_catalog.>) $3 then '' else headers end,
 	case when pg_catalog.octet_length(body) operator(pg_catalog.>) $3 then '' else coalesce(body, '') end,
-	` + dueRead + `, deliveries, claims, '', ` + isExpired + `,
+	` + dueRead + `, deliveries, claims, '', ` + untilExpiry + `,
 	case when pg_catalog.octet_length(last_error) operator(pg_catalog.>) $3 then '' else coalesce(last_error, '') end,
 	case when ` + partial + ` then pg_catalog.octet_length(headers)::bigint operator(pg_catalog.+) coalesce(pg_catalog.octet_length(body), 0)
 		operator(pg_catalog.+) coalesce(pg_catalog.octet_length(last_error), 0) else 0 end`
@@ -229,7 +229,7 @@ select ` + ownID + `, h, b from unnest($1::pg_catalog.text[], $2::pg_catalog.byt
 		TakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
 	select ctid from ` + t.Quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
 returning id::pg_catalog.text, seq::bigint, headers, coalesce(body, ''), timestamp with time zone 'epoch', 1, 1, coalesce(expires::pg_catalog.text, ''),
-	` + isExpired + `, ''`,
+	` + untilExpiry + `, ''`,
 		RetakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
 	select ctid from ` + t.Quoted + ` where id operator(pg_catalog.=) $1::pg_catalog.text::pg_catalog.uuid and seq operator(pg_catalog.=) $2 for update skip locked))
 returning seq::bigint`,
@@ -245,9 +245,12 @@ returning seq::bigint`,
 	return texts
 }
 
-// isExpired is true for a row whose time to be received has passed. Expires is in UTC without
-// a time zone, as NServiceBus writes it.
-const isExpired = `coalesce(expires operator(pg_catalog.<=) (pg_catalog.clock_timestamp() at time zone 'utc'), false)`
+// untilExpiry is the number of microseconds until a row expires, 0 if it has expired, and null if
+// it never does. Expires is in UTC without a time zone, as NServiceBus writes it.
+const untilExpiry = `case when expires operator(pg_catalog.<) timestamp without time zone 'infinity' then (pg_catalog.date_part('epoch',
+		greatest(expires, ` + utcNow + `) operator(pg_catalog.-) ` + utcNow + `) operator(pg_catalog.*) 1000000)::bigint end`
+
+const utcNow = `(pg_catalog.clock_timestamp() at time zone 'utc')`
 
 // expiresIn and dueIn are the columns of a new row with a number of microseconds, which may
 // be 0: it does not expire, or is due now.

@@ -10,5 +10,5 @@ set LeasedUntil = dateadd(microsecond, cast(@p2 % 1000000 as int), dateadd(secon
 output convert(char(36), inserted.Id), inserted.RowVersion, case when datalength(inserted.Headers) > @p4 then N'' else inserted.Headers end,
 	case when datalength(inserted.Body) > @p4 then cast('' as varbinary(max)) else isnull(inserted.Body, cast('' as varbinary(max))) end,
 	todatetimeoffset(inserted.Due, 0), inserted.Deliveries, inserted.Claims, '',
-	cast(case when inserted.Expires <= sysutcdatetime() then 1 else 0 end as bit), case when datalength(inserted.LastError) > @p4 then N'' else isnull(inserted.LastError, N'') end,
+	datediff_big(microsecond, sysutcdatetime(), inserted.Expires), case when datalength(inserted.LastError) > @p4 then N'' else isnull(inserted.LastError, N'') end,
 	case when datalength(inserted.Body) > @p4 or datalength(inserted.Headers) > @p4 or datalength(inserted.LastError) > @p4 then datalength(inserted.Headers) + isnull(datalength(inserted.Body), 0) + isnull(datalength(inserted.LastError), 0) else cast(0 as bigint) end;

@@ -7,4 +7,4 @@ with available as (
 delete from available
 output convert(char(36), deleted.Id), deleted.RowVersion, deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max))),
 	cast('1970-01-01T00:00:00+00:00' as datetimeoffset(7)), 1, 1, isnull(convert(varchar(23), deleted.Expires, 126), ''),
-	cast(case when deleted.Expires <= sysutcdatetime() then 1 else 0 end as bit), N'';
+	datediff_big(microsecond, sysutcdatetime(), deleted.Expires), N'';

@@ -8,4 +8,4 @@ with available as (
 delete from available
 output convert(char(36), deleted.Id), deleted.RowVersion, deleted.Headers, isnull(deleted.Body, cast('' as varbinary(max))),
 	todatetimeoffset(deleted.Due, 0), case when deleted.Deliveries < 0 then 1 when deleted.Deliveries = 2147483647 then 2147483647 else deleted.Deliveries + 1 end, deleted.Claims, isnull(convert(varchar(23), deleted.Expires, 126), ''),
-	cast(case when deleted.Expires <= sysutcdatetime() then 1 else 0 end as bit), isnull(deleted.LastError, N'');
+	datediff_big(microsecond, sysutcdatetime(), deleted.Expires), isnull(deleted.LastError, N'');
