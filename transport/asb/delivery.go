@@ -56,6 +56,9 @@ func newDelivery(r *receiver, m *azservicebus.ReceivedMessage, at time.Time, u *
 	if d.in.Forged {
 		r.warnOfForgery()
 	}
+	if d.in.HasOwnLifetime(r.timeToLive) {
+		d.in.ExpiresAt = d.in.Expires.Add(-r.t.clock.Ahead())
+	}
 	if s != nil {
 		d.done = make(chan struct{})
 	}

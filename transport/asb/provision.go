@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -214,7 +215,7 @@ func (t *Transport) compareSessions(address string, has *admin.QueueProperties) 
 
 // examine verifies that a receiver can work: that its queue exists, and does not
 // dead-letter messages before the engine has decided. It also reads the lock duration of
-// the queue.
+// the queue, and how long its messages live.
 func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
 	name, sub := r.t.cfg.names().Source(r.address)
 	if err := r.reach(ctx, name); err != nil {
@@ -242,6 +243,10 @@ func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
 		return nil // a dead-letter queue has no limits and no sessions
 	}
 	r.keepExpired = value(has.DeadLetteringOnMessageExpiration)
+	var limited bool
+	if r.timeToLive, limited = parseDuration(value(has.DefaultMessageTimeToLive)); !limited { // forever
+		r.timeToLive = math.MaxInt64
+	}
 	if err := r.t.compareSessions(r.address, &has.QueueProperties); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type receiver struct {
 	mode         core.TransactionMode
 	sessions     bool          // the queue requires them
 	lock         time.Duration // of a message in this queue; 0: not known
+	timeToLive   time.Duration // the longest of a message in this queue; 0: not known
 	maxPostponed int           // of sessions
 	keepExpired  bool          // the queue dead-letters messages that are past their time to live, as far as is known
 	control      *control

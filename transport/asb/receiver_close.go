@@ -9,7 +9,6 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
-	"github.com/reprise-go/reprise/transport/asb/internal/message"
 )
 
 // Close implements core.Receiver. It closes the links first, since the service could send
@@ -74,7 +73,7 @@ func (r *receiver) resend(ctx context.Context, left []*delivery) {
 	}
 	reopened := &stream{to: destination{entity: name}}
 	for i, d := range left {
-		reopened.messages = append(reopened.messages, pendingSend{i, message.Resent(d.message)})
+		reopened.messages = append(reopened.messages, pendingSend{i, r.t.codec.Resent(&d.in, d.message)})
 	}
 	r.t.sendStream(ctx, reopened, nil, make([]error, len(left)))
 }

@@ -28,10 +28,26 @@ type Received struct {
 	State
 	Forged  bool      // its state had a time later than any that an adapter with this configuration writes
 	Expires time.Time // by the service's clock; zero: never
+
+	life time.Duration // from the arrival in the queue until Expires
 }
 
 // Expired reports whether the message is past its time to be received.
 func (r *Received) Expired(now time.Time) bool { return !r.Expires.IsZero() && now.After(r.Expires) }
+
+// HasOwnLifetime reports whether the message's sender limited its time, and not only its queue, in
+// which a message lives no longer than queueLife; 0: that is not known. The service tells the
+// shorter of the two times. A header that says more than that is of an earlier copy.
+func (r *Received) HasOwnLifetime(queueLife time.Duration) bool {
+	if r.Expires.IsZero() {
+		return false
+	}
+	if text, has := r.Headers.Lookup(headers.TimeToBeReceived); has || queueLife == 0 {
+		sent, ok := transport.ParseTimeSpan(text)
+		return ok && r.life <= sent+time.Millisecond // it was rounded up
+	}
+	return r.life < queueLife
+}
 
 // Read reads a message of queue into r.
 func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage) {
@@ -57,10 +73,14 @@ func (c *Codec) Read(r *Received, queue string, m *azservicebus.ReceivedMessage)
 	switch {
 	case names.IsDeadLetterQueue(queue):
 		// "time-to-live isn't observed" there (https://learn.microsoft.com/azure/service-bus-messaging/service-bus-dead-letter-queues).
-	case raw.Properties != nil && raw.Properties.AbsoluteExpiryTime != nil:
+	case m.EnqueuedTime == nil:
+	case raw.Properties != nil && raw.Properties.AbsoluteExpiryTime != nil && raw.Properties.AbsoluteExpiryTime.After(*m.EnqueuedTime):
 		r.Expires = *raw.Properties.AbsoluteExpiryTime
-	case raw.Header != nil && raw.Header.TTL > 0 && m.EnqueuedTime != nil:
+	case raw.Header != nil && raw.Header.TTL > 0 && raw.Header.TTL < maxHeaderTTL:
 		r.Expires = m.EnqueuedTime.Add(raw.Header.TTL)
+	}
+	if !r.Expires.IsZero() {
+		r.life = r.Expires.Sub(*m.EnqueuedTime)
 	}
 	body, err := bodyOf(&raw.Body)
 	r.Body, r.Malformed = body, errors.Join(r.Malformed, err)
@@ -256,9 +276,23 @@ func textOfTimeSpan(ticks int64) string {
 	return s
 }
 
-// Resent returns an unchanged copy of a received message, to be sent again, with a new
-// native id: a queue with duplicate detection would drop a copy with the same one.
-func Resent(m *azservicebus.ReceivedMessage) *Outgoing {
+// Resent returns an unchanged copy of a received message, to be sent again, with the rest of its
+// time and a new native id: a queue with duplicate detection would drop a copy with the same one.
+func (c *Codec) Resent(r *Received, m *azservicebus.ReceivedMessage) *Outgoing {
+	out := resent(m)
+	if r.Expires.IsZero() {
+		return out
+	}
+	if out.Header == nil {
+		out.Header = &azservicebus.AMQPAnnotatedMessageHeader{Durable: true}
+	}
+	out.Properties.CreationTime, out.Properties.AbsoluteExpiryTime = nil, nil
+	now := c.Clock.Now()
+	expire(out, now, max(r.Expires.Sub(now), time.Millisecond))
+	return out
+}
+
+func resent(m *azservicebus.ReceivedMessage) *Outgoing {
 	raw := *m.RawAMQPMessage
 	c := &Outgoing{ApplicationProperties: maps.Clone(raw.ApplicationProperties), Body: raw.Body, Footer: raw.Footer}
 	c.Properties = &azservicebus.AMQPAnnotatedMessageProperties{}

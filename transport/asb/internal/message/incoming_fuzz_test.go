@@ -60,7 +60,7 @@ func FuzzRead(f *testing.F) {
 		}
 		checkCopy(t, codec, r)
 
-		resent := message.Resent(m)
+		resent := codec.Resent(r, m)
 		reread := read(codec, queue, received(resent))
 		if !maps.Equal(reread.Headers.Map(), r.Headers.Map()) || !bytes.Equal(reread.Body, r.Body) || r.IDSent && reread.ID != r.ID {
 			t.Errorf("%+v with %q is resent as %+v with %q", r.Incoming, r.Headers.Map(), reread.Incoming, reread.Headers.Map())

@@ -428,6 +428,76 @@ func TestRead_NativeIDNamesOneMessage(t *testing.T) {
 	}
 }
 
+// The service tells one time to live, whether the sender has set it or the queue.
+func TestHasOwnLifetime(t *testing.T) {
+	t.Parallel()
+	const unknown, forever = 0, math.MaxInt64
+	arrived := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	late, early := arrived.Add(100*24*time.Hour), arrived.Add(-time.Hour)
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	for name, c := range map[string]struct {
+		ttl       time.Duration
+		absolute  *time.Time
+		header    string
+		queueLife time.Duration
+		want      bool
+	}{
+		"none":                                  {0, nil, "", forever, false},
+		"none, in a queue with a limit":         {time.Hour, nil, "", time.Hour, false},
+		"foreign":                               {time.Minute, nil, "", forever, true},
+		"foreign, in a queue with a limit":      {time.Minute, nil, "", time.Hour, true},
+		"foreign, in an unknown queue":          {time.Minute, nil, "", unknown, false},
+		"more than the header has room for":     {math.MaxUint32 * time.Millisecond, nil, "", forever, false},
+		"a long one":                            {math.MaxUint32 * time.Millisecond, &late, "", forever, true},
+		"one that was over before the arrival":  {0, &early, "", forever, false},
+		"a header":                              {time.Minute + time.Millisecond, nil, "00:01:00", unknown, true},
+		"a header, delayed":                     {time.Second, nil, "00:01:00", unknown, true},
+		"a header of an earlier copy":           {time.Hour, nil, "00:01:00", time.Hour, false},
+		"a header of an earlier copy, no limit": {0, nil, "00:01:00", forever, false},
+		"a header of an earlier copy, unknown":  {time.Hour, nil, "00:01:00", unknown, false},
+		"a header that cannot be read":          {time.Minute, nil, "soon", forever, false},
+	} {
+		m := foreign(func(m *azservicebus.ReceivedMessage) {
+			m.EnqueuedTime = &arrived
+			m.RawAMQPMessage.Header = &azservicebus.AMQPAnnotatedMessageHeader{TTL: c.ttl}
+			m.RawAMQPMessage.Properties = &azservicebus.AMQPAnnotatedMessageProperties{AbsoluteExpiryTime: c.absolute}
+			if c.header != "" {
+				m.ApplicationProperties = map[string]any{headers.TimeToBeReceived: c.header}
+			}
+		})
+		if got := read(&codec, "q", m).HasOwnLifetime(c.queueLife); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A copy that is sent again does not begin its time anew.
+func TestResent_HasTheRestOfItsTime(t *testing.T) {
+	t.Parallel()
+	codec := message.Codec{Clock: new(transport.ServiceClock)}
+	for life, rest := range map[time.Duration]time.Duration{time.Hour: time.Hour - time.Minute, 100 * 24 * time.Hour: 100*24*time.Hour - time.Minute, time.Second: time.Millisecond} {
+		sent, err := codec.Encode(&core.Outgoing{ID: "id", TimeToBeReceived: life}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arrived := time.Now().Add(-time.Minute)
+		m := foreign(func(m *azservicebus.ReceivedMessage) {
+			m.RawAMQPMessage, m.EnqueuedTime = sent, &arrived
+			if sent.Properties.AbsoluteExpiryTime != nil {
+				sent.Properties.AbsoluteExpiryTime = new(arrived.Add(life))
+			}
+		})
+		copied := codec.Resent(read(&codec, "q", m), m)
+		got := copied.Header.TTL
+		if p := copied.Properties; p.AbsoluteExpiryTime != nil {
+			got = p.AbsoluteExpiryTime.Sub(*p.CreationTime)
+		}
+		if got > rest || got < rest-time.Minute {
+			t.Errorf("of %v, a minute later, %v are left, want %v", life, got, rest)
+		}
+	}
+}
+
 // A copy has another native id, and all that is read of the message stays.
 func TestResent_IsReadAsBefore(t *testing.T) {
 	t.Parallel()
@@ -448,9 +518,9 @@ func TestResent_IsReadAsBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		first := receive(sent)
-		second := receive(message.Resent(first))
-		third := receive(message.Resent(second))
 		want := read(&codec, "q", first)
+		second := receive(codec.Resent(want, first))
+		third := receive(codec.Resent(read(&codec, "q", second), second))
 		for _, m := range []*azservicebus.ReceivedMessage{second, third} {
 			got := read(&codec, "q", m)
 			if m.MessageID == first.MessageID || got.ID != want.ID || got.IDSent != want.IDSent || got.GroupKey != want.GroupKey || !maps.Equal(maps.Collect(got.Headers.All()), maps.Collect(want.Headers.All())) {

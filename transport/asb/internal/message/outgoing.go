@@ -115,14 +115,17 @@ func (c *Codec) Scheduled(delay time.Duration) time.Time {
 	return at
 }
 
+// maxHeaderTTL is the longest time to live that the header has room for. The service writes it
+// where there is no limit, or a longer one.
+const maxHeaderTTL = math.MaxUint32 * time.Millisecond
+
 // expire sets the time to live of a message, in whole milliseconds. If it does not fit
 // into the header's 32 bits (49 days), it is written as .NET's client writes it: as the
 // time at which the message expires.
 func expire(m *Outgoing, available time.Time, ttl time.Duration) {
 	ttl = (ttl + time.Millisecond - 1).Truncate(time.Millisecond)
-	const limit = math.MaxUint32 * time.Millisecond
-	m.Header.TTL = min(ttl, limit)
-	if ttl > limit {
+	m.Header.TTL = min(ttl, maxHeaderTTL)
+	if ttl > maxHeaderTTL {
 		created := available.UTC()
 		expires := created.Add(ttl)
 		m.Properties.CreationTime, m.Properties.AbsoluteExpiryTime = &created, &expires
