@@ -331,7 +331,8 @@ func (e *errorSnapshot) Error() string { return e.description.message }
 // errorChain returns err and the errors that it wraps, outermost first. It leaves out
 // verdicts, which are the engine's, unless there is nothing else.
 func errorChain(err error) []error {
-	chain, _ := branchOf(err)
+	budget := maxErrorsVisited
+	chain, _ := branchOf(err, &budget)
 	if len(chain) == 0 {
 		return []error{err}
 	}
@@ -339,11 +340,16 @@ func errorChain(err error) []error {
 	return chain
 }
 
+// maxErrorsVisited is the number of wrapped and joined errors that are visited: an error may
+// list itself.
+const maxErrorsVisited = 1 << 14
+
 // branchOf returns the errors along one branch of joined errors, innermost first, and their
 // highest rank. At each join it follows the first of the branches with the highest rank.
-func branchOf(err error) (branch []error, highest errorRank) {
+func branchOf(err error, budget *int) (branch []error, highest errorRank) {
 	var outer []error
-	for e := err; e != nil; e = errors.Unwrap(e) {
+	for e := err; e != nil && *budget > 0; e = errors.Unwrap(e) {
+		*budget--
 		if _, ours := e.(*Verdict); !ours {
 			outer = append(outer, e)
 			highest = max(highest, rankOf(e))
@@ -354,7 +360,7 @@ func branchOf(err error) (branch []error, highest errorRank) {
 		}
 		chosen := rankNone
 		for _, each := range joined {
-			if inner, rank := branchOf(each); rank > chosen {
+			if inner, rank := branchOf(each, budget); rank > chosen {
 				branch, chosen = inner, rank
 			}
 			if chosen == rankCause {
