@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -33,6 +34,14 @@ type Config struct {
 	// 30 s) and channel_max. A connection that receives nothing for one and a half
 	// heartbeats is closed; a broker that asks for a shorter interval gets it. Files are read once, by New.
 	URLs []string
+
+	// Credentials returns the user and the password, or the token, of the next connection, for
+	// credentials that change while the program runs. The URLs then have none. It is called
+	// for each connection, and again when four fifths of the time to expires have passed: the
+	// broker gets the new password on the open connection, which tokens of OAuth 2 need. The
+	// zero time says that open connections need no other password. An error of it is an
+	// outage, and it is called again. It is called by several goroutines concurrently.
+	Credentials func(ctx context.Context) (user, password string, expires time.Time, err error)
 
 	// TLS applies to URLs that begin with amqps://, and to a ManagementURL that begins with
 	// https://. The default is built from the URL's options, with the certificate
@@ -304,12 +313,12 @@ func (c Config) GoString() string { return c.String() }
 // LogValue implements slog.LogValuer with the text of String.
 func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalJSON writes the configuration as String shows it, without TLS and MessageType.
+// MarshalJSON writes the configuration as String shows it, without TLS and functions.
 // A URL in it has no password: to store a configuration, store its fields.
 func (c Config) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		plainConfig
-		TLS, MessageType any `json:",omitempty"` // never written
+		TLS, Credentials, MessageType any `json:",omitempty"` // never written
 	}{plainConfig: plainConfig(c.shown())})
 }
 

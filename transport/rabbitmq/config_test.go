@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -76,6 +77,8 @@ func TestConfig_Refused(t *testing.T) {
 		"a negative size":            {Config{URLs: []string{broker}, MaxMessageBytes: -1}, "Config.MaxMessageBytes"},
 		"a heartbeat of a day":       {Config{URLs: []string{broker + "?heartbeat=86400"}}, "heartbeat must be a whole number"},
 		"a limit that is not theirs": {Config{URLs: []string{broker}, Topology: NServiceBus, DeliveryLimit: 5000}, "Config.DeliveryLimit is 5000, but in the topology of NServiceBus it is 100000"},
+		"a user twice":               {Config{URLs: []string{broker}, Credentials: noCredentials}, "Config.URLs[0] has a user, and Config.Credentials is set"},
+		"credentials of no use":      {Config{URLs: []string{"amqps://h?auth_mechanism=EXTERNAL"}, Credentials: noCredentials}, "auth_mechanism is external"},
 		"TLS that is not used":       {Config{URLs: []string{broker}, TLS: &tls.Config{}}, "Config.TLS would not be used"},
 	} {
 		if _, err := c.cfg.complete(); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -85,6 +88,18 @@ func TestConfig_Refused(t *testing.T) {
 	c := Config{URLs: []string{broker}, TLS: &tls.Config{}, ManagementURL: "https://app:hunter2@h:15671"}
 	if _, err := c.complete(); err != nil {
 		t.Errorf("TLS that only the management API uses: %v", err)
+	}
+}
+
+func noCredentials(context.Context) (user, password string, expires time.Time, err error) {
+	return "", "", time.Time{}, nil
+}
+
+func TestConfig_FunctionsAreNotInJSON(t *testing.T) {
+	t.Parallel()
+	text, err := json.Marshal(Config{URLs: []string{"amqp://h"}, Credentials: noCredentials})
+	if err != nil || strings.Contains(string(text), "Credentials") {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

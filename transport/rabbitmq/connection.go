@@ -148,11 +148,19 @@ func (m *connManager) dial(first int) (*connection, error) {
 }
 
 // dial connects to a host. It accepts a refusal of the credentials only after a second one,
-// because a failure of the broker or the network during the login can look the same.
+// because a failure of the broker or the network during the login can look the same. Once a
+// connection has been made, a refusal is an outage: credentials are being changed, or a
+// certificate, and waiting helps.
 func (t *Transport) dial(h brokerHost, name string) (*connection, error) {
 	conn, err := t.dialOnce(h, name)
 	if errors.Is(err, amqp.ErrCredentials) && !amqperror.IsTransient(err) {
 		conn, err = t.dialOnce(h, name)
+	}
+	switch {
+	case err == nil:
+		t.hasConnected.Store(true)
+	case t.hasConnected.Load():
+		err = amqperror.NewOutage(err)
 	}
 	return conn, err
 }
@@ -160,6 +168,10 @@ func (t *Transport) dial(h brokerHost, name string) (*connection, error) {
 func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 	ctx, cancel := context.WithTimeout(t.life.Context(), h.timeout)
 	defer cancel()
+	expires, err := t.logIn(ctx, &h.uri)
+	if err != nil {
+		return nil, err
+	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", h.addr)
 	if err != nil {
@@ -171,7 +183,7 @@ func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 		secure := tls.Client(conn, h.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()
-			return nil, amqperror.OfDial(err, false)
+			return nil, amqperror.OfDial(err, h.uri.Username, false)
 		}
 		conn = secure
 	}
@@ -199,10 +211,14 @@ func (t *Transport) dialOnce(h brokerHost, name string) (*connection, error) {
 		if alert := network.Alert(); alert != nil { // the library keeps only its text
 			err = alert
 		}
-		return nil, amqperror.OfDial(err, time.Since(began) >= authFailureDelay)
+		return nil, amqperror.OfDial(err, h.uri.Username, time.Since(began) >= authFailureDelay)
 	}
 	network.SetFrameMax(opened.Config.FrameSize)
-	return &connection{opened, network}, nil
+	made := &connection{opened, network}
+	if !expires.IsZero() {
+		t.renew(made, h.uri, expires)
+	}
+	return made, nil
 }
 
 // close closes the connection, and waits for the broker until the deadline at most.
@@ -253,7 +269,13 @@ func (t *Transport) pause(ctx context.Context, d time.Duration) error {
 
 // retryOutages retries an operation while the broker cannot be reached.
 func (t *Transport) retryOutages(ctx context.Context, o *transport.Outages, try func() error) error {
-	return o.Retry(ctx, try, amqperror.IsTransient, func(d time.Duration) error { return t.pause(ctx, d) })
+	return t.retry(ctx, o, amqperror.IsTransient, try)
+}
+
+// retry retries an operation while its errors may pass.
+func (t *Transport) retry(ctx context.Context, o *transport.Outages, mayPass func(error) bool, try func() error) error {
+	explained := func() error { return amqperror.Explain(try()) } // for observers
+	return o.Retry(ctx, explained, mayPass, func(d time.Duration) error { return t.pause(ctx, d) })
 }
 
 // deadline returns how long to wait for the broker at a close.

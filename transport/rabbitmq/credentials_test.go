@@ -46,8 +46,8 @@ func TestCredentials_RefusalIsReturned(t *testing.T) {
 			cfg  rabbitmq.Config
 			says []string
 		}{
-			"a wrong password":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user or the password"}},
-			"an unknown user":        {rabbitmq.Config{URLs: []string{with(plain, "nobody", wrong, s.vhost)}}, []string{"refused the user or the password"}},
+			"a wrong password":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, wrong, s.vhost)}}, []string{"refused the user \"reprise\" or its password", "authenticate_user"}},
+			"an unknown user":        {rabbitmq.Config{URLs: []string{with(plain, "unknown", wrong, s.vhost)}}, []string{"refused the user \"unknown\" or its password", "authenticate_user"}},
 			"an unknown vhost":       {rabbitmq.Config{URLs: []string{with(plain, testserver.User, testserver.Password, "nowhere")}}, []string{"nowhere"}},
 			"a vhost without rights": {rabbitmq.Config{URLs: []string{with(plain, stranger, wrong, s.vhost)}}, []string{s.vhost, stranger}},
 			"an unknown authority":   {rabbitmq.Config{URLs: []string{secured}}, []string{"certificate"}},
@@ -158,7 +158,7 @@ func TestCredentials_ConnectionLimitIsAnOutage(t *testing.T) {
 					}
 					opened <- err
 				}()
-				awaitTrue(t, "the observer is told of the limit", func() bool { return len(opened) > 0 || w.said("limit") })
+				awaitTrue(t, "the observer is told of the limit", func() bool { return len(opened) > 0 || w.said("limit", "set_user_limits") })
 				s.manage(t, "DELETE", limit, nil)
 				select {
 				case err := <-opened:

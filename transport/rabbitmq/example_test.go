@@ -75,6 +75,27 @@ func ExampleNew() {
 	}
 }
 
+// Credentials that another system changes while the program runs.
+func ExampleConfig_credentials() {
+	ctx := context.Background()
+	// snippet: credentials
+	transport, err := rabbitmq.New(rabbitmq.Config{
+		URLs: []string{"amqps://rabbit.example.com/shop"}, // without a user
+		Credentials: func(context.Context) (user, password string, expires time.Time, err error) {
+			text, err := os.ReadFile("/run/secrets/rabbitmq-password") // a file that is replaced
+			return "app", strings.TrimSpace(string(text)), time.Time{}, err
+		},
+	})
+	// end
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer transport.Close(ctx)
+	if err := transport.Check(ctx, core.Topology{}); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Messages of a publisher that knows nothing of Reprise.
 func ExampleConfig_messageType() {
 	ctx := context.Background()

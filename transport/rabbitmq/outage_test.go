@@ -115,7 +115,7 @@ func TestPurge_ReceiverContinues(t *testing.T) {
 	})
 }
 
-// Waiting does not fix that another consumer is exclusive.
+// At a start another consumer that is exclusive is an error.
 func TestOpenReceiver_ExclusiveConsumerElsewhere(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *site) {
@@ -124,7 +124,7 @@ func TestOpenReceiver_ExclusiveConsumerElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := receive(t, s.open(t, rabbitmq.Config{QueueType: rabbitmq.Classic}), "billing", 0)
-		saysAll(t, err, `"billing"`, "exclusive")
+		saysAll(t, err, `"billing"`, "in exclusive use", "another consumer")
 	})
 }
 

@@ -108,7 +108,7 @@ func (r *receiver) run(c *consumerChannel) {
 		if r.t.pause(r.closing, r.outages.Failed(err, time.Now())) != nil {
 			return
 		}
-		err = r.t.retryOutages(r.closing, &r.outages, func() (err error) {
+		err = r.t.retry(r.closing, &r.outages, amqperror.MayPass, func() (err error) {
 			c, err = r.openChannel(r.closing)
 			return err
 		})

@@ -39,6 +39,7 @@ type Transport struct {
 	declarations      *declarations.Cache
 	blocked           blockedConns
 	reconnected       broadcast
+	hasConnected      atomic.Bool // a connection has been made
 	sizeLimit         sizeLimit
 
 	noSecondBinding atomic.Bool // this user has no right to bind queues so that undelivered messages are kept

@@ -94,6 +94,14 @@ func (c *Config) readURL(name, text string) (brokerHost, error) {
 	if err := checkOptions(name, u); err != nil {
 		return brokerHost{}, err
 	}
+	if c.Credentials != nil {
+		switch mechanisms := u.Query()[optionMechanism]; {
+		case u.User != nil:
+			return brokerHost{}, fmt.Errorf("%s has a user, and Config.Credentials is set; use one of them", name)
+		case slices.ContainsFunc(mechanisms, func(m string) bool { return strings.EqualFold(m, "external") }):
+			return brokerHost{}, fmt.Errorf("%s: the option %s is external, which needs no password, and Config.Credentials is set; use one of them", name, optionMechanism)
+		}
+	}
 	uri, err := amqp.ParseURI(text)
 	if err != nil { // the checks above should catch it; the library's text could contain secrets
 		return brokerHost{}, fmt.Errorf("%s cannot be read by the client library", name)

@@ -38,10 +38,21 @@ func (e *refusedError) Unwrap() error { return e.error }
 // NewRefused returns an error of kind Refused because of err.
 func NewRefused(err error) error { return &refusedError{err} }
 
+// outageError is an error that may pass, although its cause alone would be permanent.
+type outageError struct{ error }
+
+func (e *outageError) Unwrap() error { return e.error }
+
+// NewOutage returns an error of kind Outage because of err.
+func NewOutage(err error) error { return &outageError{err} }
+
 // KindOf classifies an error of a connection or a channel. The broker's reason counts only
 // in an answer to a request: the reason for which a consumer's channel was closed is always
 // an outage.
 func KindOf(err error) Kind {
+	if errors.As(err, new(*outageError)) {
+		return Outage
+	}
 	if errors.As(err, new(*refusedError)) {
 		return Refused
 	}
@@ -77,37 +88,63 @@ func KindOf(err error) Kind {
 	}
 }
 
-// limitReached reports whether there are too many connections of the user, in the virtual
-// host or on the node. This is transient, because other connections may end: above all
+// limitReached reports whether there are too many connections or channels of the user, in
+// the virtual host or on the node. This is transient, because others may end: above all
 // those whose loss the broker has not noticed yet.
 func limitReached(said *amqp.Error) bool {
-	return said.Code == amqp.NotAllowed && strings.Contains(said.Reason, "limit (") && strings.HasSuffix(said.Reason, "is reached")
+	return said.Code == amqp.NotAllowed && (strings.HasSuffix(said.Reason, "is reached") || strings.Contains(said.Reason, "has reached the "))
 }
 
 // IsTransient reports whether a retry may help against an error.
 func IsTransient(err error) bool { return KindOf(err) == Outage }
 
+// MayPass reports whether an error may pass for a receiver that has worked before: a refusal
+// then comes from a change on the broker, such as a rotation of credentials, or from another
+// consumer, and ends with it.
+func MayPass(err error) bool { kind := KindOf(err); return kind == Outage || kind == Refused }
+
+// explainedError is an error with its remedy.
+type explainedError struct {
+	error
+	remedy string
+}
+
+func (e *explainedError) Error() string { return e.error.Error() + "; " + e.remedy }
+func (e *explainedError) Unwrap() error { return e.error }
+
 // Explain adds to an error its meaning for the caller of the transport, and the remedy.
 func Explain(err error) error {
-	switch said, _ := errors.AsType[*amqp.Error](err); KindOf(err) {
-	case NoQueue:
-		if errors.Is(err, core.ErrQueueNotFound) {
-			return err
-		}
-		return fmt.Errorf("%w: %w; create it with Provision (Config.Provision of the endpoint)", core.ErrQueueNotFound, err)
-	case Refused:
-		if said != nil && strings.Contains(said.Reason, "access to ") {
-			return fmt.Errorf("%w; grant it with rabbitmqctl set_permissions, see docs/transports/rabbitmq.md", err)
-		}
+	if errors.As(err, new(*explainedError)) {
+		return err
 	}
-	return err
+	said, _ := errors.AsType[*amqp.Error](err)
+	kind := KindOf(err)
+	remedy := ""
+	switch {
+	case kind == NoQueue:
+		if !errors.Is(err, core.ErrQueueNotFound) {
+			err = fmt.Errorf("%w: %w", core.ErrQueueNotFound, err)
+		}
+		remedy = "create it with Provision (Config.Provision of the endpoint)"
+	case said == nil || !said.Server:
+	case limitReached(said):
+		remedy = "close others, or raise the limit with rabbitmqctl set_vhost_limits, set_user_limits or in rabbitmq.conf"
+	case kind == Refused && strings.Contains(said.Reason, "in exclusive use"):
+		remedy = "another consumer has the queue for itself (exclusive): end it, or wait until it ends"
+	case kind == Refused && strings.Contains(said.Reason, "access to "):
+		remedy = "grant it with rabbitmqctl set_permissions, see docs/transports/rabbitmq.md"
+	}
+	if remedy == "" {
+		return err
+	}
+	return &explainedError{err, remedy}
 }
 
 // OfDial returns the error for a connection that could not be made because of err. It is of
 // kind Refused if a retry does not help. silent says that the broker closed the connection
-// without an error some time after it received the credentials, which is how it refuses
-// them; a broker that is killed during the handshake closes it at once.
-func OfDial(err error, silent bool) error {
+// without an error some time after it received the credentials of user, which is how it
+// refuses them; a broker that is killed during the handshake closes it at once.
+func OfDial(err error, user string, silent bool) error {
 	said, _ := errors.AsType[*amqp.Error](err)
 	switch {
 	case errors.As(err, new(*tls.CertificateVerificationError)),
@@ -123,7 +160,11 @@ func OfDial(err error, silent bool) error {
 	case said == amqp.ErrSASL:
 		return &refusedError{fmt.Errorf("the broker offers none of the authentication mechanisms: %w", err)}
 	case said == amqp.ErrCredentials && silent:
-		return &refusedError{fmt.Errorf("the broker refused the user or the password (guest may connect from the broker's own machine alone): %w", err)}
+		hint := "check both with rabbitmqctl authenticate_user"
+		if user == "guest" {
+			hint = "it may connect from the broker's own machine alone: make another user"
+		}
+		return &refusedError{fmt.Errorf("the broker refused the user %q or its password; %s: %w", user, hint, err)}
 	case said.Server && (said.Code == amqp.AccessRefused || said.Code == amqp.NotAllowed) && !limitReached(said):
 		return &refusedError{err}
 	}

@@ -38,6 +38,9 @@ func TestKindOf(t *testing.T) {
 		{server(amqp.NotFound, "NOT_FOUND - home node of queue 'q' is down"), Outage},
 		{server(amqp.AccessRefused, "ACCESS_REFUSED - access to queue 'q' refused for user 'app'"), Refused},
 		{server(amqp.NotAllowed, "NOT_ALLOWED - access to vhost '/' refused: connection limit (5) is reached"), Outage},
+		{server(amqp.NotAllowed, "NOT_ALLOWED - number of channels opened for user 'app' has reached the maximum allowed user limit of (5)"), Outage},
+		{server(amqp.AccessRefused, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use"), Refused},
+		{NewOutage(NewRefused(io.EOF)), Outage},
 		{server(amqp.PreconditionFailed, "PRECONDITION_FAILED - inequivalent arg 'durable'"), Mismatch},
 		{server(amqp.ResourceLocked, "RESOURCE_LOCKED"), Other},
 		{server(amqp.ConnectionForced, "CONNECTION_FORCED - shutdown"), Outage},
@@ -84,7 +87,7 @@ func TestOfDial(t *testing.T) {
 		{server(amqp.NotAllowed, "NOT_ALLOWED - vhost 'x' not found"), false, true},
 		{server(amqp.NotAllowed, "NOT_ALLOWED - connection limit (5) is reached"), false, false},
 	} {
-		err := OfDial(c.err, c.silent)
+		err := OfDial(c.err, "app", c.silent)
 		if got := KindOf(err) == Refused; got != c.refused || !errors.Is(err, c.err) {
 			t.Errorf("%v, silent %v: refused %v, want %v", c.err, c.silent, got, c.refused)
 		}

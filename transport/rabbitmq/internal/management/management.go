@@ -187,7 +187,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // its other fields are the URL and the operation
 		}
-		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, amqperror.OfDial(err, false))
+		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, amqperror.OfDial(err, "", false))
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
