@@ -57,6 +57,35 @@ func Example() {
 	// end
 }
 
+// A password that another system changes while the program runs.
+func ExampleNew_passwordThatChanges() {
+	ctx := context.Background()
+	// snippet: password
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL")) // without a password
+	if err != nil {
+		log.Fatal(err)
+	}
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		text, err := os.ReadFile("/run/secrets/postgres-password") // a file that is replaced
+		c.Password = strings.TrimSpace(string(text))
+		return err
+	}
+	// end
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	transport, err := sqlserver.New(sqlserver.Config{Pool: pool})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer transport.Close(ctx)
+	if err := transport.Check(ctx, core.Topology{}); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // A pool that the rest of the program uses as well.
 func ExampleNew() {
 	ctx := context.Background()

@@ -16,8 +16,7 @@ func (Dialect) Classify(err error) dialect.Fault {
 	if !errors.As(err, &server) {
 		return dialect.ConnectionFault(err, pgconn.SafeToRetry(err))
 	}
-	var unreached *sqlexec.UnreachedError
-	connecting := errors.As(err, &unreached) || errors.As(err, new(*pgconn.ConnectError))
+	connecting := sqlexec.IsConnecting(err)
 	switch code := server.Code; code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
 		return dialect.FaultNoTable

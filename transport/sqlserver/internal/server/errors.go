@@ -12,12 +12,17 @@ import (
 )
 
 // Fault classifies an error. Errors that this package detected itself, with a table for
-// example, are permanent.
+// example, are permanent. Once the server has been reached, a refused login is an outage:
+// credentials are being changed, and waiting helps.
 func (srv *Server) Fault(err error) dialect.Fault {
 	if transport.IsPermanent(err) {
 		return dialect.FaultStatement
 	}
-	return srv.Dialect.Classify(err)
+	f := srv.Dialect.Classify(err)
+	if f == dialect.FaultRefused && srv.reached.Load() && sqlexec.IsConnecting(err) {
+		return dialect.FaultUnreached
+	}
+	return f
 }
 
 // Transient reports whether a retry may succeed after err.

@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise/transport"
@@ -22,6 +23,7 @@ type Server struct {
 
 	notifier *notify.Notifier // nil: the server has no notifications
 	sends    chan struct{}    // has one element for each connection that sends use
+	reached  atomic.Bool      // a statement has been executed
 }
 
 // New returns the server of a transport. notifier is nil if there are no notifications.
@@ -64,6 +66,9 @@ func (srv *Server) EndTurn() { <-srv.sends }
 func (srv *Server) Read(ctx context.Context, s *sqlexec.Statement) error {
 	for attempt := 1; ; attempt++ {
 		err := srv.DB.Exec(ctx, s)
+		if err == nil && !srv.reached.Load() {
+			srv.reached.Store(true)
+		}
 		if err == nil || srv.Fault(err) != dialect.FaultOutage || ctx.Err() != nil || attempt == sqlexec.StaleConnections {
 			return err
 		}

@@ -46,6 +46,11 @@ func (e *UnreachedError) Error() string { return e.Err.Error() }
 
 func (e *UnreachedError) Unwrap() error { return e.Err }
 
+// IsConnecting reports whether an error is that of a connection that could not be opened.
+func IsConnecting(err error) bool {
+	return errors.As(err, new(*UnreachedError)) || errors.As(err, new(*pgconn.ConnectError))
+}
+
 // StaleConnections is how many dead connections of the pool a statement tries before it
 // gives up: connections that were idle when the server was restarted. After the second
 // one the idle connections are closed.
