@@ -343,6 +343,8 @@ func (info *queueInfo) mismatch(queue string, want QueueType) error {
 	case want.argument():
 	case "":
 		differs("is of another type than %s, which Config.QueueType says: %s, or set Config.QueueType", want.argument(), deleteIt)
+	case "stream":
+		differs("is a stream, whose messages are read by position and not consumed: an endpoint needs another queue; choose another name")
 	default:
 		also := ""
 		for other := Quorum; other <= Classic; other++ {

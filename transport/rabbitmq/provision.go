@@ -11,11 +11,12 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/delays"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
-// Provision creates missing parts: each queue and, except in the Direct topology, an
+// Provision creates missing parts: first each queue and, except in the Direct topology, an
 // exchange of the same name. Unless Config.NoDelays is set it also creates the parts for
 // delayed messages: the delay levels and the queues "reprise.unroutable" and
 // "reprise.undelivered" (for messages whose queue is deleted during their delay), which all
@@ -57,18 +58,15 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 			return err
 		}
 	}
-	if t.caps.DelayedDelivery {
-		if err := t.ensureDelays(ctx); err != nil {
-			return amqperror.Explain(err)
-		}
-	}
 	var errs []error
 	var made []string
+	expiries := map[string]time.Duration{}
 	for i, queue := range queues {
 		isInput := topology.Queues[i] == topology.InputQueue
 		expiry := time.Duration(0)
 		if isInput {
 			expiry = topology.QueueExpiry
+			expiries[queue] = expiry
 		}
 		created := false
 		err := withTimeout(ctx, func(ctx context.Context) (err error) {
@@ -91,7 +89,31 @@ func (t *Transport) provision(ctx context.Context, topology core.Topology) error
 		}
 	}
 	_ = withTimeout(ctx, func(ctx context.Context) error { t.warnOfNServiceBus(ctx, made); return nil })
+	if len(errs) == 0 && t.caps.DelayedDelivery {
+		errs = append(errs, amqperror.Explain(t.provisionDelays(ctx, queues, expiries)))
+	}
 	return errors.Join(errs...)
+}
+
+// provisionDelays makes the parts for delayed messages, after the endpoint's queues: a limit
+// of the virtual host may have no room for both.
+func (t *Transport) provisionDelays(ctx context.Context, queues []string, expiries map[string]time.Duration) error {
+	if err := t.ensureDelays(ctx); err != nil {
+		if amqperror.QueueLimitReached(err) {
+			return fmt.Errorf("delayed messages need %d queues, which the endpoints of a virtual host share: "+
+				"raise the limit, or set Config.NoDelays and delete the empty queues %slevel-* that exist: %w", delays.Levels+2, delays.Prefix, err)
+		}
+		return err
+	}
+	for _, queue := range queues {
+		err := withTimeout(ctx, func(ctx context.Context) error {
+			return t.bindDelayed(ctx, queue, expiries[queue] == 0) // each queue that expires would leave a binding behind
+		})
+		if err != nil {
+			return fmt.Errorf("bind the queue %q for delayed messages: %w", queue, err)
+		}
+	}
+	return nil
 }
 
 // Limits of the argument x-expires.
@@ -133,10 +155,6 @@ func (t *Transport) provisionBindings(ctx context.Context, queue string, expires
 			return err
 		}
 		err = t.admin(ctx, func(ch *amqp.Channel) error { return ch.QueueBind(queue, "", queue, false, nil) })
-	}
-	if err == nil && t.caps.DelayedDelivery {
-		// Each queue that expires would leave a binding behind.
-		err = t.bindDelayed(ctx, queue, !expires)
 	}
 	if err != nil {
 		return fmt.Errorf("bind the queue %q: %w", queue, err)

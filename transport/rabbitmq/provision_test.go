@@ -162,8 +162,6 @@ var odd = map[string]struct {
 		says: []string{"of type classic", "Config.QueueType says quorum"}},
 	"quorum for classic": {cfg: rabbitmq.Config{QueueType: rabbitmq.Classic}, declare: declared(true, false, amqp.Table{"x-queue-type": "quorum"}),
 		says: []string{"of type quorum", "Config.QueueType says classic", "set Config.QueueType to Quorum"}},
-	"a stream": {declare: declared(true, false, amqp.Table{"x-queue-type": "stream"}),
-		says: []string{"of type stream", "Config.QueueType says quorum"}},
 	"quorum with much else for classic": {cfg: rabbitmq.Config{QueueType: rabbitmq.Classic}, declare: declared(true, false, amqp.Table{
 		"x-queue-type": "quorum", "x-dead-letter-exchange": "it's none", "x-message-ttl": 60000, "x-single-active-consumer": true}),
 		says: []string{"of type quorum", "Config.QueueType says classic"}},
@@ -442,4 +440,47 @@ func TestProvision_WithoutABroker(t *testing.T) {
 	if err := transport.Provision(t.Context(), core.Topology{}); err == nil || !strings.Contains(err.Error(), core.ErrClosed.Error()) {
 		t.Errorf("after Close, Provision = %v, want %v", err, core.ErrClosed)
 	}
+}
+
+// The endpoint's own queues come first, and the error says how to do without the others.
+func TestProvision_LimitOfQueues(t *testing.T) {
+	t.Parallel()
+	ofDelayQueues(t)
+	onBoth(t, func(t *testing.T, s *site) {
+		s.withDelays()
+		s.manage(t, "PUT", "/api/vhost-limits/"+s.vhost+"/max-queues", map[string]int{"value": 10})
+		topology := core.Topology{InputQueue: "billing", Queues: []string{"billing", "error"}}
+		err := s.open(t, rabbitmq.Config{}).Provision(t.Context(), topology)
+		saysAll(t, err, "queue limit", "10", "need 30 queues", "Config.NoDelays", "nsb.v2.delay-level-", "set_vhost_limits")
+		if errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("an endpoint would wait for a limit that it reaches itself: %v", err)
+		}
+		without := s.open(t, rabbitmq.Config{NoDelays: true})
+		if err := without.Provision(t.Context(), topology); err != nil {
+			t.Errorf("without delays: %v", err)
+		}
+		if err := receive(t, without, "billing", 0); err != nil {
+			t.Errorf("without delays: %v", err)
+		}
+		saysAll(t, without.Provision(t.Context(), core.Topology{InputQueue: "orders", Queues: []string{"orders"}}), `"orders"`, "queue limit", "set_vhost_limits")
+	})
+}
+
+// A stream keeps messages that are not to be deleted.
+func TestProvision_StreamIsNotToBeDeleted(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		s.queue(t, "events", amqp.Table{"x-queue-type": "stream"})
+		for name, err := range map[string]error{
+			"Provision":    s.open(t, rabbitmq.Config{}).Provision(t.Context(), core.Topology{InputQueue: "events", Queues: []string{"events"}}),
+			"Check":        s.open(t, rabbitmq.Config{}).Check(t.Context(), core.Topology{InputQueue: "events", Queues: []string{"events"}}),
+			"OpenReceiver": receive(t, s.open(t, rabbitmq.Config{UnverifiedDeliveryLimit: true}), "events", 0),
+			"the API":      receive(t, s.open(t, rabbitmq.Config{ManagementURL: s.ManagementURL()}), "events", 0),
+		} {
+			saysAll(t, err, `"events"`, "stream", "another name")
+			if err != nil && strings.Contains(err.Error(), "delete") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
 }

@@ -80,6 +80,9 @@ func KindOf(err error) Kind {
 		}
 		return Refused
 	case amqp.PreconditionFailed:
+		if QueueLimitReached(said) {
+			return Other
+		}
 		return Mismatch
 	case amqp.ResourceLocked, amqp.NotImplemented, amqp.CommandInvalid, amqp.SyntaxError:
 		return Other
@@ -93,6 +96,13 @@ func KindOf(err error) Kind {
 // those whose loss the broker has not noticed yet.
 func limitReached(said *amqp.Error) bool {
 	return said.Code == amqp.NotAllowed && (strings.HasSuffix(said.Reason, "is reached") || strings.Contains(said.Reason, "has reached the "))
+}
+
+// QueueLimitReached reports whether a queue was refused because there are too many: in the
+// virtual host or in the cluster.
+func QueueLimitReached(err error) bool {
+	said, ok := errors.AsType[*amqp.Error](err)
+	return ok && said.Server && said.Code == amqp.PreconditionFailed && strings.Contains(said.Reason, "queue limit") && strings.HasSuffix(said.Reason, "is reached")
 }
 
 // IsTransient reports whether a retry may help against an error.
@@ -127,6 +137,8 @@ func Explain(err error) error {
 		}
 		remedy = "create it with Provision (Config.Provision of the endpoint)"
 	case said == nil || !said.Server:
+	case QueueLimitReached(err):
+		remedy = "remove queues, or raise the limit with rabbitmqctl set_vhost_limits or in rabbitmq.conf"
 	case limitReached(said):
 		remedy = "close others, or raise the limit with rabbitmqctl set_vhost_limits, set_user_limits or in rabbitmq.conf"
 	case kind == Refused && strings.Contains(said.Reason, "in exclusive use"):
