@@ -11,12 +11,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/deliverylimit"
+	"github.com/reprise-go/reprise/transport/rabbitmq/internal/names"
 )
 
 // Config names the broker and sets the properties of its queues. URLs is required; all
@@ -51,6 +53,13 @@ type Config struct {
 	// QueueType is the type of the queues that Provision creates, and the required type of
 	// the queues that this transport receives from. The default is Quorum.
 	QueueType QueueType
+
+	// SingleActiveConsumers are the names of queues from which one instance of their endpoint
+	// receives while the others stand by (x-single-active-consumer), one message at a time:
+	// in the order of the queue, immediate retries included. Provision creates them so, and a
+	// queue that was created otherwise is an error. They are refused in the topology of
+	// NServiceBus.
+	SingleActiveConsumers []string
 
 	// DeliveryLimit is the x-delivery-limit of the quorum queues that Provision creates:
 	// how often the broker returns a message to its queue before it drops or dead-letters
@@ -266,6 +275,15 @@ func (c *Config) complete() ([]brokerHost, error) {
 		c.ConnectionName = programName()
 	}
 	c.TLS = c.TLS.Clone()
+	c.SingleActiveConsumers = slices.Clone(c.SingleActiveConsumers)
+	for i, queue := range c.SingleActiveConsumers {
+		if _, err := names.Queue(queue); err != nil {
+			wrong("Config.SingleActiveConsumers[%d]: %w", i, err)
+		}
+	}
+	if c.Topology == NServiceBus && len(c.SingleActiveConsumers) > 0 {
+		wrong("Config.SingleActiveConsumers is set, but in the topology of NServiceBus queues have no other arguments than its own; remove it")
+	}
 
 	var management *url.URL
 	if c.ManagementURL != "" {

@@ -25,6 +25,7 @@ type queueInfo struct {
 	kind                           string // quorum, classic, stream; "" is a type that could not be read
 	durable, autoDelete, exclusive bool
 	expiry                         time.Duration // the argument x-expires; 0: none
+	singleActive                   bool          // the argument x-single-active-consumer
 	limit                          *int          // the argument x-delivery-limit; nil: none
 	limitErr                       error         // nil, or why the value of the existing argument x-delivery-limit is unknown
 
@@ -149,8 +150,9 @@ func (t *Transport) managementClient() (*management.Client, error) {
 
 // Names of arguments of queues.
 const (
-	typeArgument   = "x-queue-type"
-	expiryArgument = "x-expires"
+	typeArgument         = "x-queue-type"
+	expiryArgument       = "x-expires"
+	singleActiveArgument = "x-single-active-consumer"
 
 	// probeArgument is an argument that only streams have. The broker ignores it when it
 	// compares a declaration of another type of queue, but never creates a queue with it.
@@ -268,6 +270,7 @@ func (c *candidate) queueInfo() *queueInfo {
 		limit := int(n)
 		info.limit = &limit
 	}
+	info.singleActive, _ = c.arguments[singleActiveArgument].(bool)
 	if n, ok := c.arguments[expiryArgument].(int64); ok {
 		info.expiry = time.Duration(n) * time.Millisecond
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -193,6 +194,9 @@ func (t *Transport) createQueue(ctx context.Context, queue string, expiry time.D
 	if expiry > 0 {
 		arguments[expiryArgument] = expiry.Milliseconds()
 	}
+	if t.isSingleActive(queue) {
+		arguments[singleActiveArgument] = true
+	}
 	err := t.declareQueues(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, arguments)
 		return err
@@ -225,6 +229,10 @@ func (t *Transport) compare(ctx context.Context, queue string, expiry time.Durat
 	if expiry > 0 && info.isKnown() && info.expiry != expiry {
 		return info.otherExpiry(queue, expiry)
 	}
+	if t.isSingleActive(queue) && info.isKnown() && !info.singleActive {
+		return transport.Permanent(fmt.Errorf("the queue %q was made without %s, but Config.SingleActiveConsumers names it: move its messages and delete it, so that Provision makes it anew, or remove the name",
+			queue, singleActiveArgument))
+	}
 	if t.cfg.Topology == NServiceBus && expiry == 0 {
 		return t.declareAsNServiceBus(ctx, queue)
 	}
@@ -236,6 +244,11 @@ func (t *Transport) compare(ctx context.Context, queue string, expiry time.Durat
 	}
 	return transport.Permanent(fmt.Errorf("the queue %q has the delivery limit (%s) %d, but Config.DeliveryLimit says %d: delete it, so that Provision makes it anew, or set Config.DeliveryLimit to %d or less",
 		queue, deliverylimit.Argument, *info.limit, t.cfg.DeliveryLimit, max(*info.limit, 1)))
+}
+
+// isSingleActive reports whether Config.SingleActiveConsumers names a queue.
+func (t *Transport) isSingleActive(queue string) bool {
+	return slices.Contains(t.cfg.SingleActiveConsumers, queue)
 }
 
 // otherExpiry returns the error for a queue with another expiry than QueueExpiry says.

@@ -29,6 +29,7 @@ type receiver struct {
 	log          *transport.DeliveryLog
 	copies       *copylog.Log
 	brokerCounts bool // the broker counts deliveries
+	oneByOne     bool // it consumes one message at a time, so that their order is kept
 	conns        *connManager
 	outages      transport.Outages
 
@@ -55,6 +56,7 @@ func newReceiver(t *Transport, queue string, cfg core.ReceiverConfig) *receiver 
 		log:          transport.NewDeliveryLog(cfg.MaxInFlight),
 		copies:       t.copyLogs.For(queue),
 		brokerCounts: t.caps.NativeDeliveryCount,
+		oneByOne:     t.isSingleActive(queue),
 		outages:      transport.Outages{ConnectionChanged: cfg.ConnectionChanged},
 		changed:      transport.NewSignal(),
 		wakeup:       transport.NewSignal(),
@@ -287,7 +289,13 @@ type shrinkState struct {
 }
 
 // maxConsumedLocked is how many deliveries the consumers may prefetch together.
-func (r *receiver) maxConsumedLocked() int { return max(r.maxInFlight, r.shrink.consumed) }
+func (r *receiver) maxConsumedLocked() int {
+	n := max(r.maxInFlight, r.shrink.consumed)
+	if r.oneByOne {
+		return min(n, 1)
+	}
+	return n
+}
 
 // stop limits the consumers to MaxInFlight immediately.
 func (s *shrinkState) stop() {
