@@ -49,7 +49,7 @@ func (t *Transport) renew(conn *connection, uri amqp.URI, expires time.Time) {
 			timer.Reset(max(left-left/renewAhead, min(left, renewPause)))
 			select {
 			case <-timer.C:
-			case <-closed:
+			case <-closed: //nolint:errcheck // why does not matter
 				return
 			case <-t.life.Context().Done():
 				return
