@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
 )
@@ -50,7 +51,8 @@ type SendOptions struct {
 	ContentType string
 
 	// GroupKey groups the messages whose order matters, and Properties are for the broker.
-	// Every transport carries them, to retries and error queues too.
+	// Every transport carries them, to retries and error queues too. The group of a reply is
+	// by default the one that the handled message names (headers.ReplyToGroup).
 	GroupKey   string
 	Properties map[string]string
 
@@ -86,6 +88,22 @@ type causation struct {
 	// or are empty. Without them a reply only reaches a saga that is found by the reply's
 	// body.
 	sagaID, sagaType string
+
+	// replyGroup is the group that the message being handled names for its reply, or empty.
+	replyGroup string
+}
+
+// maxReplyGroup is the longest group of a reply, in bytes: as long as an id of a session of
+// Service Bus.
+const maxReplyGroup = 128
+
+// replyGroup returns the group that the message names for its reply, if that can be one.
+func (in *Incoming) replyGroup() string {
+	group := in.Headers.Get(headers.ReplyToGroup)
+	if len(group) > maxReplyGroup || !utf8.ValidString(group) {
+		return ""
+	}
+	return group
 }
 
 // compose returns the message for a destination: a queue, or the topic of the message
@@ -175,6 +193,7 @@ func (c *composer) compose(intent, queue string, d *Draft, from causation, id fu
 	add(headers.CorrelationID, firstNonEmpty(o.CorrelationID, from.correlationID, from.id, out.ID))
 	add(headers.RelatedTo, from.id)
 	if intent == headers.IntentReply {
+		out.GroupKey = firstNonEmpty(o.GroupKey, from.replyGroup)
 		add(headerSagaID, from.sagaID)
 		add(headerSagaType, from.sagaType)
 	}

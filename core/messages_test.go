@@ -64,6 +64,33 @@ func TestReply_AnswersARequest(t *testing.T) {
 
 // A saga of NServiceBus names itself in a request, and is found by a reply that names it. What else
 // the handler sends is not for it.
+// A reply has the group that the request names, unless the handler chooses one; a name that is
+// longer than the longest id of a session, which only a sender has written, counts for nothing.
+func TestReply_HasTheGroupThatTheRequestNames(t *testing.T) {
+	longest := strings.Repeat("x", 128)
+	for named, want := range map[string]string{"": "", "s1": "s1", longest: longest, longest + "x": ""} {
+		inModes(t, allModes, func(fx *fixture) {
+			fx.provision("client")
+			fx.runOrders(core.Config{}, func(_ context.Context, m *core.Message) error {
+				own := pongType.Of(ping{}).With(core.SendOptions{ID: "own", GroupKey: "own"})
+				return errors.Join(m.Reply(pongType.Of(ping{})), m.Reply(own), m.Send("client", noteType.Of(ping{})))
+			})
+			request := order("m1")
+			request.Headers.Set(headers.ReplyToAddress, "client")
+			request.Headers.Set(headers.ReplyToGroup, named)
+			fx.send(request)
+			fx.wantDepth("orders", 0)
+			var groups []string
+			for _, in := range fx.messages("client") {
+				groups = append(groups, in.GroupKey)
+			}
+			if want := []string{want, "own", ""}; !slices.Equal(groups, want) {
+				fx.Errorf("named %q: groups of two replies and a note: %q, want %q", named, groups, want)
+			}
+		})
+	}
+}
+
 func TestReply_NamesTheSagaThatAsked(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		saga, server := fx.newEndpoint("saga", core.Config{}), fx.newEndpoint("server", core.Config{})

@@ -132,6 +132,7 @@ func (s *sends) composeLocked(intent, queue string, d *Draft) (Outgoing, error) 
 		id:             in.ID,
 		conversationID: in.Headers.Get(headers.ConversationID),
 		correlationID:  in.Headers.Get(headers.CorrelationID),
+		replyGroup:     in.replyGroup(),
 		sagaID:         in.Headers.Get(headerOriginatingSagaID),
 		sagaType:       in.Headers.Get(headerOriginatingSagaType),
 	}

@@ -18,6 +18,7 @@ const (
 	MessageTypes           = "NServiceBus.EnclosedMessageTypes"
 	ContentType            = "NServiceBus.ContentType"
 	ReplyToAddress         = "NServiceBus.ReplyToAddress"
+	ReplyToGroup           = "Reprise.ReplyToGroup" // the group key of a reply, where its sender waits for one
 	OriginatingEndpoint    = "NServiceBus.OriginatingEndpoint"
 	OriginatingMachine     = "NServiceBus.OriginatingMachine"
 	TimeSent               = "NServiceBus.TimeSent"

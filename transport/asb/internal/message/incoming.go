@@ -130,7 +130,7 @@ func (r *Received) addForeign(m *azservicebus.ReceivedMessage) {
 		key   string
 		value *string
 	}{
-		{headers.CorrelationID, m.CorrelationID}, {headers.ReplyToAddress, m.ReplyTo}, {headers.ContentType, m.ContentType},
+		{headers.CorrelationID, m.CorrelationID}, {headers.ReplyToAddress, m.ReplyTo}, {headers.ReplyToGroup, m.ReplyToSessionID}, {headers.ContentType, m.ContentType},
 	} {
 		if field.value != nil && *field.value != "" && utf8.ValidString(*field.value) {
 			if _, has := r.Headers.Lookup(field.key); !has {
