@@ -69,7 +69,7 @@ func TestHealth_KnowsAboutSending(t *testing.T) {
 		equal(fx, "since", sender.Health().SendsFailingSince, time.Time{})
 
 		for _, err := range []error{ // which say nothing of the broker
-			core.ErrQueueNotFound, core.ErrTooLarge, core.ErrInvalidHeader, errors.ErrUnsupported,
+			core.ErrQueueNotFound, core.ErrTooLarge, core.ErrInvalidHeader, errors.ErrUnsupported, core.ErrNoSubscriber, core.ErrMessageRefused, &core.NameError{},
 			&core.SendError{Results: []core.SendResult{{State: core.SendAccepted}, {State: core.SendRefused, Err: core.ErrQueueNotFound}}},
 		} {
 			fails(err)

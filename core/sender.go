@@ -197,10 +197,5 @@ func concernsMessage(err error) bool {
 		}
 		return true
 	}
-	for _, target := range []error{ErrTooLarge, ErrInvalidHeader, ErrQueueNotFound, errors.ErrUnsupported} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return matchesAny(err, permanentErrors) || errors.Is(err, ErrMessageRefused)
 }

@@ -40,6 +40,11 @@ var (
 	// context.DeadlineExceeded too.
 	ErrUnavailable = errors.New("broker is unavailable")
 
+	// ErrMessageRefused: the broker refuses the message for its content, such as a value that a
+	// constraint of its table forbids. It says nothing about the connection, and the broker
+	// may accept another message.
+	ErrMessageRefused = errors.New("the broker refuses the message for its content")
+
 	// ErrInvalidHeader: a header's key or value is not UTF-8, or the key is
 	// empty.
 	ErrInvalidHeader = errors.New("invalid header")

@@ -77,7 +77,7 @@ type Sends struct {
 	// SendError is the error of the newest call of the transport's Send, and
 	// SendsFailingSince the time since which every call failed. Both are zero after a
 	// successful call. Errors about a message (its size, its headers, a queue that does not
-	// exist), cancelled contexts, and sends that are part of a settlement
+	// exist, a value that the broker refuses), cancelled contexts, and sends that are part of a settlement
 	// (SendsAtomicWithReceive) do not count.
 	SendError         error
 	SendsFailingSince time.Time
