@@ -88,6 +88,7 @@ func (r *leaseStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n 
 	large := 0
 	got := make([]*leaseDelivery, 0, asked)
 	claim := r.t.dialect.Claim(r.q.QueueTexts, asked, r.t.lease, from.Time, whole, r.presence.Own())
+	r.aside.leaveOut(r.t.dialect, claim)
 	claim.Row = func(scan sqlexec.Scanner) error {
 		m.Body = nil // the last message's body is in use
 		if err := scan(columns...); err != nil {

@@ -28,6 +28,7 @@ func (r noneStrategy) fetch(ctx *operation.Operation, dst []core.Delivery) (n in
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.TakeForeign(r.q.QueueTexts, dialect.BatchSize(len(dst)))
 	}
+	r.aside.leaveOut(r.t.dialect, take)
 	take.Row = func(scan sqlexec.Scanner) error {
 		m.Body = nil
 		if err := scan(columns...); err != nil {

@@ -38,6 +38,8 @@ type receiver struct {
 	closing    context.Context // ends when the receiver is closed
 	close      context.CancelFunc
 	outages    transport.Outages
+	warn       func(text string) // or nil
+	aside      aside
 	operations operation.Tracker
 	fetching   sync.WaitGroup
 
@@ -65,7 +67,7 @@ func newReceiver(t *Transport, q *queues.Queue, cfg core.ReceiverConfig) *receiv
 		unsettled:   map[core.Delivery]struct{}{},
 		uncounted:   rowlog.NewUncounted(),
 	}
-	r.outages.ConnectionChanged = cfg.ConnectionChanged
+	r.outages.ConnectionChanged, r.warn = cfg.ConnectionChanged, cfg.Warn
 	r.closing, r.close = context.WithCancel(t.life.Context())
 	r.operations.Life, r.operations.Closing = t.life.Context(), r.closing
 	if t.nserviceBusTables {
@@ -203,18 +205,28 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	}
 	started := time.Now()
 	op := r.operations.Begin(ctx)
+	places := len(dst)
+	dst = dst[:r.aside.limit(places)]
 	n, more, err = r.strategy.fetch(op, dst)
 	cut := op.WasCut()
 	op.End()
-	closed := r.fetched(len(dst), dst[:n], more)
+	closed := r.fetched(places, dst[:n], more)
 	switch {
 	case closed:
 		r.giveUp(ctx, dst[:n])
 		return 0, false, 0, core.ErrClosed
 	case err != nil && cut: // the next round finds out by which context
 		return 0, true, 0, nil
+	case err != nil && r.t.server.Fault(err) == dialect.FaultRow:
+		if r.setAside(ctx, len(dst), err) {
+			return 0, true, 0, nil
+		}
+		return 0, false, r.outages.Failed(err, started), nil
 	case err != nil && !r.t.server.Transient(err):
-		return 0, false, 0, err
+		if err = r.explained(ctx, err); err != nil {
+			return 0, false, 0, err
+		}
+		return 0, false, dialect.ConflictPause, nil
 	case err != nil && r.t.server.Fault(err) == dialect.FaultConflict:
 		return 0, false, dialect.ConflictPause, nil
 	case err != nil:
@@ -223,6 +235,18 @@ func (r *receiver) try(ctx context.Context, dst []core.Delivery) (n int, more bo
 	}
 	r.outages.End()
 	return n, more, 0, nil
+}
+
+// explained adds to the error of a fetch the columns of the table that were altered. It returns
+// nil if none is wrong, and the statement was prepared for the table before.
+func (r *receiver) explained(ctx context.Context, cause error) error {
+	if wrong := r.t.server.Verify(ctx, r.q); isAboutTable(wrong) {
+		return fmt.Errorf("%w: %w", wrong, cause)
+	}
+	if postgres.IsOutdatedPlan(cause) {
+		return nil
+	}
+	return cause
 }
 
 // giveUp releases messages that a fetch brought after the receiver was closed.

@@ -63,12 +63,15 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	}
 	if err != nil {
 		mail.forgetTables()
-		state := core.SendRefused
-		if t.server.Fault(err) == dialect.FaultOutage {
-			state = core.SendUnknown
-		}
 		if _, ok := errors.AsType[*core.SendError](err); !ok {
-			err = transport.AllSent(msgs, state, t.server.Explained(err))
+			state, cause := core.SendRefused, t.server.Explained(err)
+			switch t.server.Fault(err) {
+			case dialect.FaultOutage:
+				state = core.SendUnknown
+			case dialect.FaultRow:
+				cause = fmt.Errorf("%w: %w", core.ErrMessageRefused, err)
+			}
+			err = transport.AllSent(msgs, state, cause)
 		}
 		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, err, t.server.Transient))
 	}

@@ -96,3 +96,37 @@ func wantRefused(t *testing.T, err error, refused bool, want string) {
 		t.Errorf("the error %q does not say %q, or says where it is from more than once", text, want)
 	}
 }
+
+// TestSend_RefusedContentIsNoOutage: the server has answered, and takes the next message.
+func TestSend_RefusedContentIsNoOutage(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]string{
+		"a constraint": `alter table %s add check (body <> 'bad')`,
+		"a trigger": `create function %[1]s_refuse() returns trigger language plpgsql as $$ begin perform 1 / (length(new.body) - 3); return new; end $$;
+			create trigger refuse before insert on %[1]s for each row execute function %[1]s_refuse()`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newDatabase(t)
+			transport := db.open(t, sqlserver.Config{})
+			provision(t, transport, "billing")
+			if _, err := server.Exec(t.Context(), db.name, strings.NewReplacer("%[1]s", "billing", "%s", "billing").Replace(refuse)); err != nil {
+				t.Fatal(err)
+			}
+			ep, err := core.New("sender", transport, core.Config{SendOnly: true, Logger: silent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := core.NewMessageType[[]byte]("text")
+			if err := ep.Send(t.Context(), "billing", text.Of([]byte("good"))); err != nil {
+				t.Fatal(err)
+			}
+			if err := ep.Send(t.Context(), "billing", text.Of([]byte("bad"))); !errors.Is(err, core.ErrMessageRefused) || errors.Is(err, core.ErrUnavailable) {
+				t.Errorf("the message is refused with %v, want %v", err, core.ErrMessageRefused)
+			}
+			if h := ep.Health(); !h.Connected || h.ConnectionError != nil || h.SendError != nil {
+				t.Errorf("connected: %v (%v), sends: %v", h.Connected, h.ConnectionError, h.SendError)
+			}
+		})
+	}
+}

@@ -73,6 +73,7 @@ func (r transactionStrategy) deleteOne(ctx context.Context) (*transactionDeliver
 	if r.t.nserviceBusTables {
 		take = r.t.dialect.TakeForeign(r.q.QueueTexts, 1)
 	}
+	r.aside.leaveOut(r.t.dialect, take)
 	take.Row = func(scan sqlexec.Scanner) error {
 		found = 1
 		return scan(d.Columns()...)

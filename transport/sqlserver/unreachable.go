@@ -81,12 +81,8 @@ func (m *sendPlan) mayExclude(err error) bool {
 	if err == nil || len(m.subscribers) == 0 || m.refusing != nil {
 		return false
 	}
-	switch m.transport.server.Fault(err) {
-	case dialect.FaultNoTable, dialect.FaultRefused, dialect.FaultStatement:
-		return true
-	default:
-		return false
-	}
+	f := m.transport.server.Fault(err)
+	return f == dialect.FaultNoTable || f == dialect.FaultRefused || f.RefusesStatement()
 }
 
 // withoutRefusing returns a plan for the same messages without the subscribers whose tables refuse
@@ -115,7 +111,7 @@ func (m *sendPlan) withoutRefusing(ctx context.Context, err error, try func(rows
 			return nil, nil //nolint:nilerr // which table refuses is unknown, and the caller has the error of the send
 		case f == dialect.FaultNoTable, f == dialect.FaultRefused:
 			missing = append(missing, u)
-		case f == dialect.FaultStatement:
+		case f.RefusesStatement():
 			refusing = append(refusing, u)
 		}
 	}

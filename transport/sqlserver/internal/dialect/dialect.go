@@ -45,6 +45,12 @@ type Dialect interface {
 	Take(t *QueueTexts, n int, from time.Time) *sqlexec.Statement
 	TakeForeign(t *QueueTexts, n int) *sqlexec.Statement
 
+	// Except changes a statement of Claim, Take, TakeForeign or First so that it leaves out
+	// the rows with these seqs. First returns the seq of the row that they would find first,
+	// and locks it. It is nil if the product's errors never are FaultRow.
+	Except(s *sqlexec.Statement, seqs []int64)
+	First(t *QueueTexts, foreign bool) *sqlexec.Statement
+
 	// Insert returns the statements that add messages to a queue's table. With foreign,
 	// NServiceBus created the table and no message has a delay.
 	Insert(t *QueueTexts, messages []NewRow, foreign bool) []*sqlexec.Statement
@@ -154,6 +160,9 @@ type QueueTexts struct {
 
 	// Claim, take and TakeForeign are for the dialect's methods of these names.
 	Claim, Take, TakeOne, TakeForeign, TakeOneForeign string
+
+	// First and FirstForeign are for the dialect's method First.
+	First, FirstForeign string
 
 	// These settle leased messages, a list of (seq, claims). They return the seq of
 	// messages whose lease was valid. abandon has the errors as a third column; renew has
@@ -347,6 +356,9 @@ type Fault int
 const (
 	// FaultStatement: the server refused the statement, and nothing was done.
 	FaultStatement Fault = iota
+	// FaultRow: as FaultStatement, because of the values of one row, or of code in the
+	// database that runs for each row. Statements about other rows may succeed.
+	FaultRow
 	// FaultOutage: the connection or the server is gone; whether the statement was
 	// executed is unknown.
 	FaultOutage
@@ -370,6 +382,9 @@ const (
 // ConflictPause is the pause before a fetch that conflicted with another transaction is
 // tried again. A conflict is no outage.
 const ConflictPause = time.Millisecond
+
+// RefusesStatement reports whether the server refused the statement itself or one of its rows.
+func (f Fault) RefusesStatement() bool { return f == FaultStatement || f == FaultRow }
 
 // Transient reports whether a retry may help.
 func (f Fault) Transient() bool {

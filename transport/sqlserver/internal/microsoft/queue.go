@@ -193,6 +193,12 @@ func (Dialect) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
 	return sqlexec.Command(t.TakeForeign, n)
 }
 
+// Except implements dialect.Dialect.
+func (Dialect) Except(*sqlexec.Statement, []int64) {}
+
+// First implements dialect.Dialect: there is no FaultRow.
+func (Dialect) First(*dialect.QueueTexts, bool) *sqlexec.Statement { return nil }
+
 // Subscriptions compares topics exactly: NServiceBus's table compares with its database's
 // collation, mostly without regard to case, and every comparison ignores spaces at the
 // end.

@@ -43,9 +43,29 @@ func (Dialect) Classify(err error) dialect.Fault {
 			return dialect.FaultBusy
 		case server.Severity == "FATAL", server.Severity == "PANIC":
 			return dialect.Outage(connecting)
+		case isAboutRow(class):
+			return dialect.FaultRow
 		}
 		return dialect.FaultStatement
 	}
+}
+
+// isAboutRow reports whether errors of a class are about the values of a row, or are those of code
+// that runs for it: a trigger, a policy, the expression of an index.
+func isAboutRow(class string) bool {
+	switch class {
+	case "22", "23", "44", // data exception, integrity constraint violation, WITH CHECK OPTION violation
+		"09", "21", "27", "2F", "38", "39", "P0": // triggered action, cardinality, triggered change, routines, PL/pgSQL
+		return true
+	}
+	return false
+}
+
+// IsOutdatedPlan reports whether a prepared statement has failed because the types of its columns
+// have changed. pgx prepares it again for the next call.
+func IsOutdatedPlan(err error) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && server.Code == "0A000" && server.Routine == "RevalidateCachedQuery" // the message may be translated
 }
 
 // IsFence reports whether an error is that of the statement dialect.QueueTexts.fence for a lease

@@ -35,7 +35,7 @@ func TestClassify_UsesTheStateAndTheMoment(t *testing.T) {
 		"full disk":               {"53100", "ERROR", dialect.FaultUnreached, dialect.FaultBusy},
 		"input/output error":      {"58030", "ERROR", dialect.FaultBusy, dialect.FaultBusy},
 		"fatal system error":      {"58000", "PANIC", dialect.FaultUnreached, dialect.FaultOutage},
-		"duplicate":               {"23505", "ERROR", dialect.FaultStatement, dialect.FaultStatement},
+		"duplicate":               {"23505", "ERROR", dialect.FaultRow, dialect.FaultRow},
 		"unknown state":           {"", "ERROR", dialect.FaultStatement, dialect.FaultStatement},
 		"fatal and unknown state": {"XX000", "FATAL", dialect.FaultUnreached, dialect.FaultOutage},
 	} {
@@ -45,6 +45,45 @@ func TestClassify_UsesTheStateAndTheMoment(t *testing.T) {
 		}
 		if got := (postgres.Dialect{}).Classify(err); got != test.connected {
 			t.Errorf("%s in a session: %d, want %d", name, got, test.connected)
+		}
+	}
+}
+
+// TestClassify_SaysWhoseFaultAClassIs has the classes of PostgreSQL's Appendix A. Those of errors while
+// connecting are about the connection, if they are not about an option.
+func TestClassify_SaysWhoseFaultAClassIs(t *testing.T) {
+	t.Parallel()
+	for fault, classes := range map[dialect.Fault]map[string]string{
+		dialect.FaultRow: {
+			"09": "triggered action exception", "21": "cardinality violation", "22": "data exception", "23": "integrity constraint violation",
+			"27": "triggered data change violation", "2F": "SQL routine exception", "38": "external routine exception", "39": "external routine invocation exception",
+			"44": "WITH CHECK OPTION violation", "P0": "PL/pgSQL error",
+		},
+		dialect.FaultStatement: {
+			"03": "SQL statement not yet complete", "0A": "feature not supported", "0B": "invalid transaction initiation", "0F": "locator exception", "0L": "invalid grantor",
+			"0P": "invalid role specification", "0Z": "diagnostics exception", "20": "case not found", "24": "invalid cursor state", "25": "invalid transaction state",
+			"26": "invalid SQL statement name", "2B": "dependent privilege descriptors still exist", "2D": "invalid transaction termination", "34": "invalid cursor name",
+			"3B": "savepoint exception", "42": "syntax error or access rule violation", "54": "program limit exceeded", "72": "snapshot failure", "F0": "configuration file error",
+			"HV": "foreign data wrapper error", "XX": "internal error",
+		},
+		dialect.FaultRefused: {"28": "invalid authorization"},
+		dialect.FaultOutage:  {"08": "connection exception", "57": "operator intervention"},
+		dialect.FaultBusy:    {"40": "transaction rollback", "53": "insufficient resources", "55": "object not in prerequisite state", "58": "system error"},
+	} {
+		for class, name := range classes {
+			for _, code := range []string{class + "000", class + "999"} {
+				if got := (postgres.Dialect{}).Classify(&pgconn.PgError{Code: code, Severity: "ERROR"}); got != fault {
+					t.Errorf("%s (%s): %d, want %d", code, name, got, fault)
+				}
+			}
+			if got := (postgres.Dialect{}).Classify(&pgconn.PgError{Code: class + "999", Severity: "FATAL"}); got == dialect.FaultRow || got == dialect.FaultStatement {
+				t.Errorf("%s (%s) that ends the session: %d", class, name, got)
+			}
+		}
+	}
+	for class, want := range map[string]dialect.Fault{"22": dialect.FaultRefused, "42": dialect.FaultRefused, "23": dialect.FaultRow} {
+		if got := (postgres.Dialect{}).Classify(&sqlexec.UnreachedError{Err: &pgconn.PgError{Code: class + "999", Severity: "ERROR"}}); got != want {
+			t.Errorf("%s while connecting: %d, want %d", class, got, want)
 		}
 	}
 }

@@ -141,6 +141,27 @@ func (Dialect) TakeForeign(t *dialect.QueueTexts, n int) *sqlexec.Statement {
 	return sqlexec.Command(sized(t.TakeForeign, n))
 }
 
+// Except implements dialect.Dialect. No name follows the order of the rows.
+func (Dialect) Except(s *sqlexec.Statement, seqs []int64) {
+	if len(seqs) == 0 {
+		return
+	}
+	list := make([]string, len(seqs))
+	for i, seq := range seqs {
+		list[i] = strconv.FormatInt(seq, 10)
+	}
+	at := strings.LastIndex(s.SQL, "order by")
+	s.SQL = s.SQL[:at] + `and seq operator(pg_catalog.<>) all('{` + strings.Join(list, ",") + `}'::bigint[]) ` + s.SQL[at:]
+}
+
+// First implements dialect.Dialect.
+func (Dialect) First(t *dialect.QueueTexts, foreign bool) *sqlexec.Statement {
+	if foreign {
+		return sqlexec.Command(t.FirstForeign)
+	}
+	return sqlexec.Command(t.First, dueFrom(time.Time{}))
+}
+
 // untilNext asks for the time until the next message is due. It ignores infinity, which
 // has no such time, and messages that are further away than a day.
 const untilNext = `select (extract(epoch from ` + dueRead + ` operator(pg_catalog.-) pg_catalog.clock_timestamp()) operator(pg_catalog.*) 1000000)::bigint
@@ -185,6 +206,8 @@ func after(microseconds string) string {
 // of the row stays in its page and no index has to be written (a HOT update).
 func (Dialect) Queue(t dialect.Table) *dialect.QueueTexts {
 	ready := fmt.Sprintf(available, t.Quoted)
+	readyForeign := `ctid operator(pg_catalog.=) any(array(
+	select ctid from ` + t.Quoted + ` where true order by seq limit ` + limitMark + ` for update skip locked))`
 	// A leased row stays in the table, so columns that only GiveBack needs are not read.
 	const record = `id::pg_catalog.text, seq, headers, coalesce(body, ''), ` + dueRead + `, %s, claims, %s,
 	` + untilExpiry + `, coalesce(last_error, '')`
@@ -226,8 +249,7 @@ where ` + same + ` and m.leased_until is not null returning m.seq`,
 		Insert: `insert into ` + t.Quoted + ` (id, headers, body) values (` + ownID + `, $1, $2)`,
 		InsertAll: `insert into ` + t.Quoted + ` (id, headers, body)
 select ` + ownID + `, h, b from unnest($1::pg_catalog.text[], $2::pg_catalog.bytea[]) as m(h, b)`,
-		TakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
-	select ctid from ` + t.Quoted + ` order by seq limit ` + limitMark + ` for update skip locked))
+		TakeForeign: `delete from ` + t.Quoted + ` where ` + readyForeign + `
 returning id::pg_catalog.text, seq::bigint, headers, coalesce(body, ''), timestamp with time zone 'epoch', 1, 1, coalesce(expires::pg_catalog.text, ''),
 	` + untilExpiry + `, ''`,
 		RetakeForeign: `delete from ` + t.Quoted + ` where ctid operator(pg_catalog.=) any(array(
@@ -241,6 +263,8 @@ returning seq::bigint`,
 		Next:        fmt.Sprintf(untilNext, t.Quoted, " and "+unleased),
 		NextForeign: `select 0::bigint from ` + t.Quoted + ` limit 1`,
 	}
+	texts.First = sized(`select seq from `+t.Quoted+` where `+ready, 1)
+	texts.FirstForeign = sized(`select seq::bigint from `+t.Quoted+` where `+readyForeign, 1)
 	texts.TakeOne, texts.TakeOneForeign = sized(texts.Take, 1), sized(texts.TakeForeign, 1)
 	return texts
 }

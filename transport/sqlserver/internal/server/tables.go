@@ -30,7 +30,7 @@ func (srv *Server) Verify(ctx context.Context, q *queues.Queue) error {
 	var errs []error
 	for _, c := range srv.Dialect.Wanted(q.Table, foreign) {
 		if kind := has[c.Name]; !slices.Contains(strings.Split(c.Kind, " or "), kind) {
-			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s", q.Table.Quoted, c.Name, kind, c.Kind))
+			errs = append(errs, fmt.Errorf("in the table %s the column %s is of the type %s, but must be %s; to fix: alter it back", q.Table.Quoted, c.Name, kind, c.Kind))
 		}
 	}
 	return found(errs)
@@ -124,7 +124,7 @@ func (srv *Server) Create(ctx context.Context, ddl []string) error {
 	}
 	for attempt := 1; ; attempt++ {
 		err := srv.ChangeSchema(ctx, statements...)
-		if err == nil || srv.Fault(err) != dialect.FaultStatement || attempt == attemptsToCreate {
+		if err == nil || !srv.Fault(err).RefusesStatement() || attempt == attemptsToCreate {
 			return err
 		}
 	}

@@ -273,7 +273,7 @@ func (s *Settler) carryOutAll(action Action, b *batch, list []int, unknown bool)
 		s.cfg.Failed(err)
 		expired := time.Since(began) >= AttemptLimit(s.cfg.Lease)
 		sends := action == Completion && b.sending(list) // the server may refuse one of the sends
-		if (expired || f == dialect.FaultBusy || f == dialect.FaultStatement || sends && !f.Transient()) && !b.split && s.split(b, list, unknown) {
+		if (expired || f == dialect.FaultBusy || f.RefusesStatement() || sends && !f.Transient()) && !b.split && s.split(b, list, unknown) {
 			return
 		}
 		pause := o.Failed(err, began)
