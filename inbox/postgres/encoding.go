@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// checkEncoding refuses a session in which an id is not stored as it is: pgx always writes UTF-8,
-// and a database in another encoding cannot store every id. The
-// server has told both encodings when the session began, and tells each change.
+// checkEncoding refuses a session in which an id is not stored as it is: pgx always writes
+// UTF-8, and a database in another encoding cannot store every id. The server has told both
+// encodings when the session began, and tells each change.
 func checkEncoding(conn *pgx.Conn) error {
 	if has := conn.PgConn().ParameterStatus("server_encoding"); has != "" && has != "UTF8" {
 		return fmt.Errorf("the database has the encoding %s, which cannot store every message id; to fix: use a database in UTF8 (create database NAME encoding 'UTF8' template template0)", has)

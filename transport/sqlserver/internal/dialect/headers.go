@@ -56,7 +56,7 @@ func ParseHeaders(text []byte) (core.Headers, error) {
 	}
 	unchanged, err := transport.ParseHeadersJSON([]byte(stored))
 	if err != nil { // a foreign sender's header of that name
-		return h, malformed //nolint:nilerr // it is a header as any other
+		return h, malformed
 	}
 	m := h.Map()
 	delete(m, nulHeader)

@@ -14,9 +14,9 @@ import (
 )
 
 // checkEncoding refuses a session in which text would not be stored and read as it is. pgx
-// always writes UTF-8, and a database in another encoding cannot store
-// every header. The server has told both encodings when the session began, and tells each
-// change, so the check costs no round trip. One that is not known counts as UTF-8.
+// always writes UTF-8, and a database in another encoding cannot store every header. The server
+// has told both encodings when the session began, and tells each change, so the check costs no
+// round trip. One that is not known counts as UTF-8.
 func checkEncoding(session *pgconn.PgConn) error {
 	if has := session.ParameterStatus("server_encoding"); has != "" && has != "UTF8" {
 		return transport.Permanent(fmt.Errorf("the database has the encoding %s, which cannot store every text; to fix: use a database in UTF8 (create database NAME encoding 'UTF8' template template0)", has))
