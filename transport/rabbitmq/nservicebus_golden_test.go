@@ -200,7 +200,6 @@ func keptOfTheirs() []nservicebus.Allowed {
 		nservicebus.Allowed{Name: "exchange", Kind: nservicebus.Missing, Reason: "Reprise sends to queues by the default exchange: an exchange of the queue's name may be missing"},
 		nservicebus.Allowed{Name: "routing key", Kind: nservicebus.Added, Reason: "the default exchange takes the queue's name"},
 		nservicebus.Allowed{Name: "routing key", Kind: nservicebus.Differs, Reason: "the recording has that of the delay which is over"},
-		nservicebus.Allowed{Name: "timestamp", Kind: nservicebus.Added, Reason: "NServiceBus does not read it"},
 		nservicebus.Allowed{Name: "header Reprise.CopyID", Kind: nservicebus.Added, Reason: "names the stored copy; NServiceBus keeps headers that it does not know"},
 		nservicebus.Allowed{Name: "header x-dotnet-pub-seq-no", Kind: nservicebus.Missing, Reason: "of the publisher's client library; NServiceBus's receiver removes it too"},
 		nservicebus.Allowed{Name: "header x-delivery-count", Kind: nservicebus.Missing, Optional: true, Reason: "the broker's, of newer releases; NServiceBus's receiver removes it too"},

@@ -62,3 +62,6 @@ func TestReceive_OneOfSeveralWakesUp(t *testing.T) {
 		}
 	}
 }
+
+// SetUser makes a transport take a name for that of its user.
+func SetUser(t *Transport, name string) { t.format.SetUser(name) }

@@ -191,6 +191,9 @@ func (c *sendCall) report(m *publication, state core.SendState, err error) {
 	if f := amqperror.KindOf(err); f == amqperror.NoExchange {
 		c.t.declarations.Forget()
 	}
+	if amqperror.RefusesUser(err) { // as in a token, which has another name than the URL
+		c.t.format.SetUser("")
+	}
 	if c.t.sizeLimit.learn(err) {
 		if tooLarge := c.t.sizeLimit.check(len(c.msgs[m.index].Body)); tooLarge != nil {
 			state, err = core.SendRefused, tooLarge

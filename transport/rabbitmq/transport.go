@@ -94,6 +94,7 @@ func New(cfg Config) (*Transport, error) {
 	for i := range hosts {
 		t.hosts = append(t.hosts, &hosts[i])
 	}
+	t.format.SetUser(userOf(hosts))
 	for _, text := range t.weaknesses() {
 		t.warnings.Add(text)
 	}

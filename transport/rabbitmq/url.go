@@ -44,6 +44,19 @@ func (h brokerHost) String() string {
 // GoString returns the same as String.
 func (h brokerHost) GoString() string { return h.String() }
 
+// userOf returns the user of all connections, or "" if they differ, or a certificate has the
+// name.
+func userOf(hosts []brokerHost) string {
+	user := hosts[0].uri.Username
+	for i := range hosts {
+		uri := &hosts[i].uri
+		if uri.Username != user || slices.ContainsFunc(uri.AuthMechanism, func(name string) bool { return strings.EqualFold(name, "external") }) {
+			return ""
+		}
+	}
+	return user
+}
+
 // sasl returns the authentication mechanisms. They are new at every call, because the
 // client library wipes the password once a connection is open.
 func (h *brokerHost) sasl() []amqp.Authentication {

@@ -105,6 +105,12 @@ func QueueLimitReached(err error) bool {
 	return ok && said.Server && said.Code == amqp.PreconditionFailed && strings.Contains(said.Reason, "queue limit") && strings.HasSuffix(said.Reason, "is reached")
 }
 
+// RefusesUser reports whether the broker closed a channel because of the user-id of a message.
+func RefusesUser(err error) bool {
+	said, ok := errors.AsType[*amqp.Error](err)
+	return ok && said.Server && said.Code == amqp.PreconditionFailed && strings.HasPrefix(said.Reason, "PRECONDITION_FAILED - user_id ")
+}
+
 // IsTransient reports whether a retry may help against an error.
 func IsTransient(err error) bool { return KindOf(err) == Outage }
 

@@ -35,10 +35,6 @@ const manyHeaders = 64
 // A message of ours has its headers exactly as they were sent. A foreign message gets
 // headers from its properties, unless it has headers of those names.
 //
-// The priority of a foreign message becomes a property of in, so that a retry keeps it. The
-// transient delivery mode does not: the copy in an error queue shall survive a restart of
-// the broker.
-//
 // An invalid property of this transport is left out: any copy with it, for a retry or for
 // the error queue, would be refused.
 //
@@ -50,10 +46,7 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	d.Acknowledger = nil
 	in.Native, in.Body, in.Redelivered = d, d.Body, d.Redelivered
 
-	marked, _ := d.Headers[header.CopyID].(string)
-	if len(marked) > header.MaxCopyID { // it is not ours, and would be kept in memory
-		marked = ""
-	}
+	marked := copyIDOf(d)
 	in.NativeID = nativeID(marked, d.Exchange, queue)
 	r := headerReader{escapes: marked != ""}
 	if in.NativeID != "" {
@@ -78,9 +71,6 @@ func (f *Format) Incoming(d *amqp.Delivery, queue string, in *core.Incoming) {
 	})
 	if len(in.Properties) == 0 {
 		in.Properties = nil
-	}
-	if in.NativeID == "" && in.Properties == nil && d.Priority > 0 {
-		in.Properties = map[string]string{propertyPriority: strconv.Itoa(int(d.Priority))}
 	}
 
 	if in.ID == "" {

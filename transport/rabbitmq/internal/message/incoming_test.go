@@ -24,7 +24,7 @@ func delivered(p *amqp.Publishing, exchange string) *amqp.Delivery {
 	return &amqp.Delivery{
 		Acknowledger: &amqp.Channel{}, Headers: maps.Clone(p.Headers), ContentType: p.ContentType, DeliveryMode: p.DeliveryMode,
 		CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration, MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type,
-		Exchange: exchange, Body: p.Body,
+		ContentEncoding: p.ContentEncoding, Priority: p.Priority, AppId: p.AppId, UserId: p.UserId, Exchange: exchange, Body: p.Body,
 	}
 }
 
@@ -366,26 +366,6 @@ func BenchmarkIncoming(b *testing.B) {
 				f.Incoming(d, "billing", &in)
 			}
 		})
-	}
-}
-
-// The copies that the engine makes keep it.
-func TestIncoming_PriorityOfForeignMessageIsAProperty(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		delivery amqp.Delivery
-		want     map[string]string
-	}{
-		"foreign":              {amqp.Delivery{MessageId: "1", Priority: 9}, map[string]string{"rabbitmq.priority": "9"}},
-		"foreign without":      {amqp.Delivery{MessageId: "1"}, nil},
-		"ours":                 {amqp.Delivery{Priority: 9, Headers: amqp.Table{"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.priority":"9","p":""}`}}, map[string]string{"rabbitmq.priority": "9", "p": ""}},
-		"ours, sent elsewhere": {amqp.Delivery{Priority: 9, Headers: amqp.Table{"Reprise.CopyID": "c1@other", "Reprise.Properties": `{"p":"1"}`}}, map[string]string{"p": "1"}},
-	} {
-		var in core.Incoming
-		NewFormat(Config{}).Incoming(&c.delivery, "q", &in)
-		if !maps.Equal(in.Properties, c.want) {
-			t.Errorf("%s: properties %q, want %q", name, in.Properties, c.want)
-		}
 	}
 }
 

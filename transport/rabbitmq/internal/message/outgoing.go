@@ -31,6 +31,7 @@ type Config struct {
 type Format struct {
 	config   Config
 	frameMax atomic.Int64 // see SetFrameMax
+	user     atomic.Value // a string, see SetUser
 	tables   sync.Pool    // of amqp.Table, empty
 }
 
@@ -45,6 +46,10 @@ func NewFormat(c Config) *Format {
 // eight bytes around the payload; 0 means no limit. The connection sets it when it is
 // opened.
 func (f *Format) SetFrameMax(n int) { f.frameMax.Store(int64(n)) }
+
+// SetUser sets the user of the publishing connections, "" if it is not known: the broker closes
+// the channel on which another user-id arrives.
+func (f *Format) SetUser(name string) { f.user.Store(name) }
 
 // mustEscape reports whether a header of a message is published under another name. CC and
 // BCC are lists of further routing keys: a broker that finds text there closes the channel.
@@ -97,9 +102,14 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	p := amqp.Publishing{
 		DeliveryMode: amqp.Persistent,
 		MessageId:    property(out.ID),
-		Timestamp:    time.Now(),
-		ContentType:  amqp.MimeApplicationOctetStream,
 		Body:         out.Body,
+	}
+	now := time.Now()
+	native, isCopy := out.Native.(*amqp.Delivery)
+	if isCopy {
+		f.copyProperties(&p, native)
+	} else {
+		p.Timestamp = now
 	}
 	if err := setProperties(&p, out.Properties); err != nil {
 		return amqp.Publishing{}, err
@@ -118,7 +128,7 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	p.Headers = f.table(h.Len() + 3)
 	p.Headers[header.CopyID] = copyID
 	if life := out.TimeToBeReceived; life > 0 && life <= MaxExpiration {
-		p.Headers[header.ExpiresAt] = p.Timestamp.Add(life).UnixMilli()
+		p.Headers[header.ExpiresAt] = now.Add(life).UnixMilli()
 		if out.Delay == 0 { // else it would end the delay
 			p.Expiration = expiration(life)
 		}
@@ -127,17 +137,17 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 	for key, value := range h.All() {
 		switch key {
 		case headers.ContentType:
-			if value := property(value); value != "" {
-				p.ContentType = value
-			}
+			p.ContentType = property(value)
 		case headers.MessageTypes:
 			p.Type = firstType(value)
 		case headers.CorrelationID:
 			p.CorrelationId = property(value)
 		case headers.ReplyToAddress:
-			if value != names.DirectReplies {
-				p.ReplyTo = property(value)
-			}
+			p.ReplyTo = property(value)
+		}
+		field, fieldSize := any(value), len(value)
+		if isCopy {
+			field, fieldSize = sentField(native, key, value)
 		}
 		if key != "" && mustEscape(key) {
 			key = header.EscapePrefix + key
@@ -146,8 +156,14 @@ func (f *Format) Publishing(out *core.Outgoing, copyID string) (amqp.Publishing,
 			f.Recycle(p.Headers)
 			return amqp.Publishing{}, &core.TooLargeError{Limit: "MaxHeaderKeyBytes", Max: names.MaxShortString, Size: len(key)}
 		}
-		p.Headers[key] = value
-		size += fieldOverhead + len(key) + len(value)
+		p.Headers[key] = field
+		size += fieldOverhead + len(key) + fieldSize
+	}
+	if isCopy {
+		copyHeaderProperties(&p, native, h)
+	}
+	if p.ReplyTo == names.DirectReplies { // which the broker would replace by the address of this connection
+		p.ReplyTo = ""
 	}
 	if f.config.TopicsAreKeys && len(out.BaseTopics) > 0 {
 		// The broker routes by these keys too, a queue gets the message once, and the
@@ -217,13 +233,14 @@ const (
 
 	// frameOverhead is the size of the frame without headers and text properties: the frame
 	// itself, class and flags, the length of the table, the other properties, the lengths
-	// of six texts, and the headers of the transport.
-	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 6 + (fieldOverhead + len(header.CopyID)) + (fieldOverhead + len(header.Delay)) +
+	// of nine texts, and the headers of the transport.
+	frameOverhead = 8 + 14 + 4 + (1 + 1 + 8) + 9 + (fieldOverhead + len(header.CopyID)) + (fieldOverhead + len(header.Delay)) +
 		(2 + len(header.ExpiresAt) + 8)
 )
 
 func propertiesSize(p *amqp.Publishing) int {
-	return frameOverhead + len(p.ContentType) + len(p.CorrelationId) + len(p.ReplyTo) + len(p.Expiration) + len(p.MessageId) + len(p.Type)
+	return frameOverhead + len(p.ContentType) + len(p.CorrelationId) + len(p.ReplyTo) + len(p.Expiration) + len(p.MessageId) + len(p.Type) +
+		len(p.ContentEncoding) + len(p.AppId) + len(p.UserId)
 }
 
 // property returns a value for a property of AMQP, or "" if it is too long for one. The

@@ -35,11 +35,11 @@ func TestOutgoing_Publishing(t *testing.T) {
 	}{
 		"to a queue": {
 			core.Outgoing{ID: "m1", Queue: "billing", Headers: pairs("k", "v", "empty", ""), Body: []byte("body")},
-			amqp.Publishing{MessageId: "m1", DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"k": "v", "empty": "", "Reprise.CopyID": "c1@billing", "Reprise.MessageID": "m1"}},
+			amqp.Publishing{MessageId: "m1", DeliveryMode: 2, Headers: amqp.Table{"k": "v", "empty": "", "Reprise.CopyID": "c1@billing", "Reprise.MessageID": "m1"}},
 		},
 		"to a topic": {
 			core.Outgoing{Topic: "orders.placed"},
-			amqp.Publishing{DeliveryMode: 2, ContentType: "application/octet-stream", Headers: amqp.Table{"Reprise.CopyID": "c1"}},
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1"}},
 		},
 		"properties from headers": {
 			core.Outgoing{ID: "m1", Queue: "q", Headers: pairs(
@@ -53,29 +53,29 @@ func TestOutgoing_Publishing(t *testing.T) {
 		},
 		"a value too long for a property": {
 			core.Outgoing{ID: long, Queue: "q", Headers: pairs(headers.CorrelationID, long, headers.ReplyToAddress, long, headers.ContentType, long, headers.MessageTypes, long)},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{
 				headers.CorrelationID: long, headers.ReplyToAddress: long, headers.ContentType: long, headers.MessageTypes: long, "Reprise.CopyID": "c1@q", "Reprise.MessageID": long,
 			}},
 		},
 		"several types": {
 			core.Outgoing{Queue: "q", Headers: pairs(headers.MessageTypes, " A ;B")},
-			amqp.Publishing{ContentType: "application/octet-stream", Type: "A", DeliveryMode: 2, Headers: amqp.Table{headers.MessageTypes: " A ;B", "Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{Type: "A", DeliveryMode: 2, Headers: amqp.Table{headers.MessageTypes: " A ;B", "Reprise.CopyID": "c1@q"}},
 		},
 		"late": {
 			core.Outgoing{Queue: "q", Delay: 1500 * time.Millisecond},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(2), "Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(2), "Reprise.CopyID": "c1@q"}},
 		},
 		"with an end": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1500*time.Millisecond + 1},
-			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1501", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{Expiration: "1501", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"with the last end that there is": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: MaxExpiration},
-			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "315360000000", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{Expiration: "315360000000", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"with an end after that": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: math.MaxInt64},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"late, with an end": {
 			core.Outgoing{Queue: "q", Delay: time.Second, TimeToBeReceived: time.Minute},
@@ -83,29 +83,29 @@ func TestOutgoing_Publishing(t *testing.T) {
 		},
 		"with an end at once": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1},
-			amqp.Publishing{ContentType: "application/octet-stream", Expiration: "1", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{Expiration: "1", DeliveryMode: 2, Headers: amqp.Table{"Reprise.CopyID": "c1@q"}},
 		},
 		"application properties": {
 			core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "transient", "rabbitmq.priority": "255", "sqs.group": "g"}},
-			amqp.Publishing{ContentType: "application/octet-stream", Priority: 255, DeliveryMode: 1, Headers: amqp.Table{
+			amqp.Publishing{Priority: 255, DeliveryMode: 1, Headers: amqp.Table{
 				"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.delivery-mode":"transient","rabbitmq.priority":"255","sqs.group":"g"}`,
 			}},
 		},
 		"persistent": {
 			core.Outgoing{Queue: "q", Properties: map[string]string{"rabbitmq.delivery-mode": "persistent", "rabbitmq.priority": "0"}},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{
 				"Reprise.CopyID": "c1@q", "Reprise.Properties": `{"rabbitmq.delivery-mode":"persistent","rabbitmq.priority":"0"}`,
 			}},
 		},
 		"with a group": {
 			core.Outgoing{Queue: "q", GroupKey: "customer 7", Headers: pairs("Reprise.GroupKey", "the application's")},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{
 				"Reprise.CopyID": "c1@q", "Reprise.GroupKey": "customer 7", "Reprise.Escaped.Reprise.GroupKey": "the application's",
 			}},
 		},
 		"headers that mean something to the broker": {
 			core.Outgoing{Queue: "q", Headers: pairs("CC", "a", "BCC", "b", "Cc", "c", "x-death", "d", "x-first-death-queue", "e", "x-delivery-count", "9", "x-other", "f", "Reprise.CopyID", "g", "Reprise.Header.CC", "h", "Reprise.Deferrals", "i")},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{
 				"Reprise.Header.CC": "a", "Reprise.Header.BCC": "b", "Cc": "c", "Reprise.Header.x-death": "d", "Reprise.Header.x-first-death-queue": "e",
 				"Reprise.Header.x-delivery-count": "9", "x-other": "f", "Reprise.Header.Reprise.CopyID": "g", "Reprise.Header.Reprise.Header.CC": "h", "Reprise.Deferrals": "i", "Reprise.CopyID": "c1@q",
 			}},

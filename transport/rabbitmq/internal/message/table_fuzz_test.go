@@ -41,7 +41,7 @@ func FuzzIncomingTable(f *testing.F) {
 			t.Errorf("%d bytes are read as %d", input, size)
 		}
 
-		out := core.Outgoing{ID: in.ID, Queue: "error", Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties, Reason: core.ReasonMoveToError}
+		out := core.Outgoing{ID: in.ID, Queue: "error", Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties, Native: in.Native, Reason: core.ReasonMoveToError}
 		p, err := format.Publishing(&out, "c2")
 		if err != nil {
 			if !errors.Is(err, core.ErrTooLarge) {
