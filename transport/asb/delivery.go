@@ -167,7 +167,7 @@ func (d *delivery) changed(headers core.Headers) (map[string]any, error) {
 	if err := transport.CheckOutgoing(&copied, &d.r.t.caps); err != nil {
 		return nil, err
 	}
-	properties, err := message.ApplicationProperties(headers)
+	properties, err := message.ApplicationProperties(headers, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -205,21 +205,13 @@ func (d *delivery) deadLetterTexts(letter *core.DeadLetter, properties map[strin
 func (d *delivery) sizeWith(properties map[string]any) (size int) {
 	for key, value := range d.message.ApplicationProperties {
 		if _, replaced := properties[key]; !replaced {
-			size += len(key) + sizeOfProperty(value)
+			size += len(key) + message.SizeOf(value)
 		}
 	}
 	for key, value := range properties {
-		size += len(key) + sizeOfProperty(value)
+		size += len(key) + message.SizeOf(value)
 	}
 	return size
-}
-
-// sizeOfProperty returns how many bytes a value takes, or a few more.
-func sizeOfProperty(value any) int {
-	if bytes, ok := value.([]byte); ok {
-		return len(bytes)
-	}
-	return max(8, len(message.Text(value)))
 }
 
 // deadLetterText returns as much of a text as fits into a number of bytes.

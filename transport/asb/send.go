@@ -313,16 +313,21 @@ func (s *sender) call(ctx context.Context, send func(ctx context.Context) error)
 // service's frames have 64 KiB.
 const oneFrame = 60 << 10
 
-// sizeOf returns the most bytes that a message takes, without a body of several parts.
+// sizeOf returns the most bytes that a message takes, or more than fit into a frame.
 func sizeOf(m *message.Outgoing) int {
-	const fields, overhead = 2 << 10, 16 // AMQP's own fields; the bytes of each property in addition to its text
-	size := fields
+	const fields, overhead = 2 << 10, 16                                  // AMQP's own fields; the bytes of each property in addition to its text
+	if m.Body.Value != nil || m.Body.Sequence != nil || m.Footer != nil { // of a foreign sender
+		return oneFrame + 1
+	}
+	size := fields + len(m.Properties.UserID)
+	for _, text := range []*string{m.Properties.Subject, m.Properties.To, m.Properties.ContentEncoding, m.Properties.ReplyToGroupID} {
+		size += len(value(text))
+	}
 	for _, part := range m.Body.Data {
 		size += len(part) + overhead
 	}
-	for key, value := range m.ApplicationProperties {
-		text, _ := value.(string)
-		size += len(key) + len(text) + overhead
+	for key, property := range m.ApplicationProperties {
+		size += len(key) + message.SizeOf(property) + overhead
 	}
 	return size
 }

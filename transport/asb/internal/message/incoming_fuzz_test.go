@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -90,7 +91,7 @@ func decoded(encoded []byte) (m *amqp.Message) {
 // one.
 func checkCopy(t *testing.T, codec *message.Codec, r *message.Received) {
 	t.Helper()
-	out := core.Outgoing{ID: r.ID, Queue: "error", Headers: r.Headers, Body: r.Body, GroupKey: r.GroupKey, Properties: r.Incoming.Properties, Reason: core.ReasonMoveToError}
+	out := core.Outgoing{ID: r.ID, Queue: "error", Headers: r.Headers, Body: r.Body, GroupKey: r.GroupKey, Properties: r.Incoming.Properties, Native: r.Native, Reason: core.ReasonMoveToError}
 	for _, sessions := range []bool{false, true} {
 		encoded, err := codec.Encode(&out, sessions)
 		if err != nil {
@@ -103,7 +104,14 @@ func checkCopy(t *testing.T, codec *message.Codec, r *message.Received) {
 			t.Errorf("sessions %t, group id %v", sessions, encoded.Properties.GroupID)
 		}
 		copied := read(codec, "error", received(encoded))
-		if copied.Malformed != nil || !maps.Equal(copied.Headers.Map(), r.Headers.Map()) || !bytes.Equal(copied.Body, r.Body) || copied.GroupKey != r.GroupKey || !maps.Equal(copied.Incoming.Properties, r.Incoming.Properties) {
+		malformed := copied.Malformed != nil
+		if r.Malformed != nil && strings.Contains(r.Malformed.Error(), "which has no bytes") {
+			malformed = false // the copy has this body too
+		}
+		if _, err := (&amqp.Message{Value: encoded.Body.Value, Sequence: encoded.Body.Sequence, Data: encoded.Body.Data, ApplicationProperties: encoded.ApplicationProperties}).MarshalBinary(); err != nil {
+			t.Errorf("the client library does not write the copy: %v", err)
+		}
+		if malformed || !maps.Equal(copied.Headers.Map(), r.Headers.Map()) || !bytes.Equal(copied.Body, r.Body) || copied.GroupKey != r.GroupKey || !maps.Equal(copied.Incoming.Properties, r.Incoming.Properties) {
 			t.Errorf("a copy of %+v with %q is read as %+v with %q", r.Incoming, r.Headers.Map(), copied.Incoming, copied.Headers.Map())
 		}
 	}

@@ -64,7 +64,8 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 		m.Properties.GroupID = &session
 	}
 	var err error
-	if m.ApplicationProperties, err = ApplicationProperties(h); err != nil {
+	original := originalOf(out)
+	if m.ApplicationProperties, err = ApplicationProperties(h, original.ApplicationProperties); err != nil {
 		return nil, err
 	}
 	nativeProperty(&m.Properties.ReplyTo, h, headers.ReplyToAddress)
@@ -72,9 +73,12 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 	if text := h.Get(headers.CorrelationID); text != "" && len(text) <= maxMessageIDLength {
 		m.Properties.CorrelationID = text
 	}
+	if original != &none {
+		copyNative(m, original, out.Body, h)
+	}
 	due := c.Scheduled(out.Delay)
 	if out.Delay > 0 {
-		m.MessageAnnotations = map[any]any{annotationScheduled: RoundUp(due)}
+		annotate(m, annotationScheduled, RoundUp(due))
 	}
 	if out.TimeToBeReceived > 0 {
 		// The service counts it from the moment when the message becomes available.
@@ -84,8 +88,8 @@ func (c *Codec) Encode(out *core.Outgoing, sessions bool) (*Outgoing, error) {
 }
 
 // ApplicationProperties returns headers in the form that the service keeps; nil if there
-// are none.
-func ApplicationProperties(h core.Headers) (map[string]any, error) {
+// are none. In a copy, a property is as it was sent if that has the text of its header.
+func ApplicationProperties(h core.Headers, sent map[string]any) (map[string]any, error) {
 	if h.Len() == 0 {
 		return nil, nil
 	}
@@ -97,6 +101,10 @@ func ApplicationProperties(h core.Headers) (map[string]any, error) {
 		}
 		total += len(key) + len(value)
 		properties[key] = value
+		if original, has := sent[key]; has && Text(original) == value {
+			properties[key] = original
+			total += SizeOf(original) - len(value)
+		}
 	}
 	if total > maxHeaderBytes {
 		return nil, &core.TooLargeError{Limit: "Service Bus's limit of all properties", Max: maxHeaderBytes, Size: total}
