@@ -74,6 +74,12 @@ type Harness struct {
 	// there are no such messages, or no means to send them.
 	Corrupt func(t testing.TB, queue string) (body []byte)
 
+	// SendNative puts one message of a type into the queue, by the broker's own means, with
+	// everything that a sender can set and no field of core.Outgoing has: native properties,
+	// and headers of each native type. describe returns all of that in Incoming.Native of a
+	// received message, as a text. nil: there is nothing of the kind.
+	SendNative func(t testing.TB, queue, messageType string) (describe func(native any) string)
+
 	// DeleteQueue deletes a queue with its messages, by the broker's own means. nil:
 	// queues cannot be deleted.
 	DeleteQueue func(t testing.TB, queue string)
@@ -233,6 +239,7 @@ func (h Harness) forSuite() suite.Harness {
 		Broker:         h.Broker,
 		Network:        h.Network,
 		Corrupt:        h.Corrupt,
+		SendNative:     h.SendNative,
 		DeleteQueue:    h.DeleteQueue,
 		NativeTx:       (*suite.NativeTx)(h.NativeTx),
 		Mismatch:       h.Mismatch,

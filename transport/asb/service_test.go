@@ -25,6 +25,7 @@ import (
 
 	"github.com/reprise-go/reprise/conformance"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/internal/testserver/proxy"
 	"github.com/reprise-go/reprise/transport/asb"
 )
@@ -197,6 +198,24 @@ func (s *service) harness(name string) conformance.Harness {
 				}, nil)
 			})
 			return nil
+		},
+		SendNative: func(t testing.TB, queue, messageType string) func(native any) string {
+			m := everything(azservicebus.AMQPAnnotatedMessageBody{Value: "text"})
+			m.ApplicationProperties[headers.MessageTypes] = messageType
+			s.raw(t, func(client *azservicebus.Client) error {
+				sender, err := client.NewSender(s.prefix+queue, nil)
+				if err != nil {
+					return err
+				}
+				return sender.SendAMQPAnnotatedMessage(t.Context(), m, nil)
+			})
+			return func(native any) string {
+				received, ok := native.(*azservicebus.ReceivedMessage)
+				if !ok {
+					return fmt.Sprintf("a %T", native)
+				}
+				return fmt.Sprint(described(received.RawAMQPMessage))
+			}
 		},
 		DeleteQueue: func(t testing.TB, queue string) {
 			s.manage(t, func(client *admin.Client) error {

@@ -380,6 +380,18 @@ func (b *broker) harness(t *testing.T, name string, cfg rabbitmq.Config) conform
 			b.publish(t, queue, amqp.Publishing{Headers: amqp.Table{"a": "\xff\xfe", "Reprise.CopyID": id}, Body: []byte("as it came")})
 			return []byte("as it came")
 		},
+		SendNative: func(t testing.TB, queue, messageType string) func(native any) string {
+			m := everything(t, "", "nowhere")
+			m.Type = messageType
+			b.publish(t, queue, m)
+			return func(native any) string {
+				d, ok := native.(*amqp.Delivery)
+				if !ok {
+					return fmt.Sprintf("a %T", native)
+				}
+				return fmt.Sprint(described(d))
+			}
+		},
 		DeleteQueue: func(t testing.TB, queue string) {
 			if _, err := b.channel(t).QueueDelete(queue, false, false, false); err != nil {
 				t.Fatal(err)

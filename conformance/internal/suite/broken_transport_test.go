@@ -87,10 +87,11 @@ func (t *brokenTransport) CheckTopic(topic string) error {
 }
 
 func (t *brokenTransport) Send(ctx context.Context, out ...core.Outgoing) error {
+	next := func(ctx context.Context, out ...core.Outgoing) error { return t.base.Send(ctx, withNative(out)...) }
 	if t.changes.send != nil {
-		return t.changes.send(t, ctx, out, t.base.Send)
+		return t.changes.send(t, ctx, out, next)
 	}
-	return t.base.Send(ctx, out...)
+	return next(ctx, out...)
 }
 
 func (t *brokenTransport) Provision(ctx context.Context, topology core.Topology) error {
@@ -215,6 +216,7 @@ func (r *brokenReceiver) deliver(sound core.Delivery) core.Delivery {
 	}
 	d := &brokenDelivery{Delivery: sound, receiver: r, in: *sound.Incoming()}
 	unparsed(&d.in)
+	readNative(&d.in)
 	if r.transport.changes.arrive != nil {
 		r.transport.changes.arrive(r, &d.in)
 	}
@@ -294,7 +296,7 @@ func (d *brokenDelivery) CompleteWith(ctx context.Context, out []core.Outgoing) 
 	d.ctx = ctx
 	d.out = out
 	return d.settle("CompleteWith", func() error {
-		return d.work.commits(func() error { return d.Delivery.CompleteWith(ctx, d.out) })
+		return d.work.commits(func() error { return d.Delivery.CompleteWith(ctx, withNative(d.out)) })
 	})
 }
 
@@ -331,7 +333,7 @@ func (d *brokenDelivery) ReplaceWith(ctx context.Context, out []core.Outgoing) e
 	d.ctx = ctx
 	d.out = out
 	return d.settle("ReplaceWith", func() error {
-		return d.work.undoes(func() error { return d.Delivery.ReplaceWith(ctx, d.out) })
+		return d.work.undoes(func() error { return d.Delivery.ReplaceWith(ctx, withNative(d.out)) })
 	})
 }
 

@@ -16,6 +16,37 @@ import (
 // contentCases are about the contents of received messages; limitCases are about the
 // limits of sent ones.
 var contentCases = []testCase{
+	{rule: "C10", title: "a copy has the native properties of its original", modes: inHighest, needs: []need{nativeMessages}, run: func(t *caseT) {
+		transport := t.open()
+		first, second := t.queue(transport), t.queue(transport)
+		describe := t.suite.h.SendNative(t, first, "order")
+		want := ""
+		for i, to := range []string{second, first, ""} { // a copy, and a copy of the copy
+			from := []string{first, second, first}[i]
+			r := t.receiver(transport, from, 1)
+			d := r.next()
+			in := d.Incoming()
+			if got := describe(in.Native); i == 0 {
+				want = got
+			} else if got != want {
+				t.fail(fmt.Sprintf("a copy that is sent with the Native of its original has its native properties, %s", want), "%s", got)
+			}
+			if to != "" {
+				t.send(transport, core.Outgoing{ID: in.ID, Queue: to, Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties, Native: in.Native, Reason: core.ReasonMoveToError})
+			}
+			t.complete(d)
+			r.close()
+		}
+	}},
+	{rule: "C10", title: "a copy of another adapter's message is sent without its native properties", modes: inHighest, run: func(t *caseT) {
+		transport := t.open()
+		m := t.message(t.queue(transport), "copied")
+		m.Native, m.Reason = struct{ ofAnotherAdapter string }{"native"}, core.ReasonMoveToError
+		t.send(transport, m)
+		d := t.receiver(transport, m.Queue, 1).next()
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+	}},
 	{rule: "C10", title: "a header's key may be any text", modes: inHighest, run: func(t *caseT) {
 		t.headersArrive(eachWith("value",
 			"a key with spaces", "dots.in.it", "dashes-in-it", "underscores_in_it", "colons:in:it", "slashes/in/it",

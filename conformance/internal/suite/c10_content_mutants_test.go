@@ -55,6 +55,8 @@ func altersBody(change func(body []byte) []byte) func() changes {
 }
 
 var contentMutants = []mutant{
+	{rule: "C10", name: "forgets the native properties of copies", breaks: forgetsNative},
+	{rule: "C10", name: "refuses the native message of another adapter", breaks: refusesForeignNative},
 	{rule: "C10", name: "sends an id as a header alone", breaks: alters(func(in *core.Incoming) {
 		if in.Headers.Get(headers.MessageID) == "" {
 			in.ID, in.IDSent = in.NativeID, false
@@ -277,4 +279,16 @@ func marks(which func(m core.Outgoing) bool, key string) func() changes {
 			return next(ctx, out...)
 		}}
 	}
+}
+
+// refusesForeignNative refuses a copy whose native message is not that of its client library.
+func refusesForeignNative() changes {
+	return changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+		for i := range out {
+			if _, ours := out[i].Native.(*nativeMessage); out[i].Native != nil && !ours {
+				return errRefused
+			}
+		}
+		return next(ctx, out...)
+	}}
 }

@@ -181,6 +181,7 @@ var (
 	brokerControl       = need{"Harness.Broker is nil", func(s *suite) bool { return s.h.Broker != nil }}
 	outages             = need{"Harness.Broker and Harness.Network are nil", func(s *suite) bool { return s.h.Broker != nil || s.h.Network != nil }}
 	corruption          = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
+	nativeMessages      = need{"messages have no native properties: Harness.SendNative is nil", func(s *suite) bool { return s.h.SendNative != nil }}
 	deletion            = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
 	deadLetterView      = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
 	mismatches          = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}

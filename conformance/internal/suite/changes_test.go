@@ -133,6 +133,16 @@ func outgoing(change func(out []core.Outgoing) []core.Outgoing) changes {
 	}
 }
 
+// forgetsNative sends copies without their native properties.
+func forgetsNative() changes {
+	return outgoing(func(out []core.Outgoing) []core.Outgoing {
+		for i := range out {
+			out[i].Native = nil
+		}
+		return out
+	})
+}
+
 // settling carries another settlement out than was asked for.
 func settling(asked string, replacement func(d *brokenDelivery) error) changes {
 	return changes{settle: func(d *brokenDelivery, operation string, next func() error) error {

@@ -24,6 +24,7 @@ type Harness struct {
 	Network        Network
 	Separate       func(t testing.TB) Harness
 	Corrupt        func(t testing.TB, queue string) (body []byte)
+	SendNative     func(t testing.TB, queue, messageType string) (describe func(native any) string)
 	DeleteQueue    func(t testing.TB, queue string)
 	DeadLetters    func(t testing.TB, queue string) []DeadLetter
 	NativeTx       *NativeTx

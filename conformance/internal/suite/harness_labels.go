@@ -22,6 +22,12 @@ func (h Harness) withoutLabels() Harness {
 			return body
 		}
 	}
+	if sendNative := h.SendNative; sendNative != nil {
+		h.SendNative = func(t testing.TB, queue, messageType string) (describe func(native any) string) {
+			callUnlabeled(t, func() { describe = sendNative(t, queue, messageType) })
+			return describe
+		}
+	}
 	if deleteQueue := h.DeleteQueue; deleteQueue != nil {
 		h.DeleteQueue = func(t testing.TB, queue string) {
 			callUnlabeled(t, func() { deleteQueue(t, queue) })

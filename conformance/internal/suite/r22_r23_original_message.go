@@ -43,6 +43,28 @@ var originalMessageCases = []testCase{
 		}
 		t.wantLeft(s.errorQueue, "after the delayed retry succeeded")
 	}},
+	{rule: "R22", title: "a delayed retry has the native properties of the original", modes: withRedelivery, needs: []need{delays, nativeMessages}, run: func(t *caseT) {
+		transport := t.open()
+		s := t.service(transport, func(c *core.Config) { c.Recoverability.Delayed = t.delayed(1) })
+		natives := make(chan any, endless)
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			natives <- m.Native()
+			return errHandler
+		})
+		s.run()
+		describe := t.suite.h.SendNative(t, s.queue, "order")
+		in := s.wantOneMoved()
+		if len(natives) != 2 {
+			t.stop("a native message that fails is attempted twice", "it was attempted %d times", len(natives))
+		}
+		want := describe(<-natives)
+		if got := describe(<-natives); got != want {
+			t.fail(fmt.Sprintf("the delayed retry has the native properties of the first attempt, %s", want), "%s", got)
+		}
+		if got := describe(in.Native); got != want {
+			t.fail(fmt.Sprintf("the error queue has the native properties of the first attempt, %s", want), "%s", got)
+		}
+	}},
 	{rule: "R23", title: "the error queue has the original and its failure", run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts
@@ -86,6 +108,28 @@ var originalMessageCases = []testCase{
 			t.stop("the message that was sent to the queue which NServiceBus.FailedQ names is delivered from it", "it is not")
 		}
 		t.wantFailedWith(returned, sent)
+	}},
+	{rule: "R23", title: "a failed message has the native properties of the original, also when it is sent back", modes: inHighest, needs: []need{nativeMessages}, run: func(t *caseT) {
+		transport := t.open()
+		s := t.service(transport, nil)
+		natives := make(chan any, endless)
+		s.handle("order", func(_ context.Context, m *core.Message) error {
+			natives <- m.Native()
+			return errHandler
+		})
+		s.run()
+		describe := t.suite.h.SendNative(t, s.queue, "order")
+		in := s.wantOneMoved()
+		want := describe(<-natives)
+		if got := describe(in.Native); got != want {
+			t.fail(fmt.Sprintf("the error queue has the native properties of the attempt, %s", want), "%s", got)
+		}
+		t.send(t.open(), core.Outgoing{ID: in.ID, Queue: in.Headers.Get(headers.FailedQ), Headers: in.Headers, Body: in.Body, Native: in.Native})
+		for _, returned := range t.wantArrivals(s.queue, "a message that is sent to the queue that NServiceBus.FailedQ names arrives where it failed", 1) {
+			if got := describe(returned.Native); got != want {
+				t.fail(fmt.Sprintf("the message that was sent back has the native properties of the attempt, %s", want), "%s", got)
+			}
+		}
 	}},
 	{rule: "R23", title: "an edited failed message arrives as edited, and can be sent back", run: func(t *caseT) {
 		transport := t.open()

@@ -8,6 +8,8 @@ import (
 )
 
 var originalMessageMutants = []mutant{
+	{rule: "R22", name: "forgets the native properties of copies", breaks: forgetsNative},
+	{rule: "R23", name: "forgets the native properties of copies", breaks: forgetsNative},
 	{rule: "R22", name: "drops a message whose id it has seen", breaks: dropsKnownIDs},
 	{rule: "R22", name: "replaces the headers of a message", breaks: leaksItsHeaders},
 	{rule: "R22", name: "sends a delayed message twice", breaks: func() changes {

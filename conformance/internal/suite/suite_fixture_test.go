@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -31,6 +32,7 @@ const password = "correct-horse-battery-staple"
 // equip gives the harness its functions.
 func (f *suiteFixture) equip(h *Harness) {
 	h.Corrupt = f.corrupt
+	h.SendNative = f.sendNative
 	h.DeleteQueue = func(t testing.TB, queue string) {
 		if err := f.openSound(t).Remove(t.Context(), []string{queue}, nil); err != nil {
 			t.Fatal(err)
@@ -105,6 +107,48 @@ func unparsed(in *core.Incoming) {
 	in.Malformed = errCorrupt
 	in.Headers = core.Headers{}
 	in.ID = in.NativeID
+}
+
+// headerNative has the native properties of a stored message.
+const headerNative = "suite.native"
+
+// nativeMessage is the message of a client library.
+type nativeMessage struct{ properties string }
+
+func (f *suiteFixture) sendNative(t testing.TB, queue, messageType string) func(native any) string {
+	m := core.Outgoing{ID: "native", Queue: queue, Body: []byte("native")}
+	m.Headers.Set(headers.MessageTypes, messageType)
+	m.Headers.Set(headerNative, "app-id: shop")
+	if err := f.openSound(t).Send(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	return func(native any) string {
+		m, _ := native.(*nativeMessage)
+		if m == nil {
+			return "none"
+		}
+		return m.properties
+	}
+}
+
+// withNative returns messages as they are stored: copies have the native properties of their
+// originals.
+func withNative(out []core.Outgoing) []core.Outgoing {
+	for i := range out {
+		if native, ok := out[i].Native.(*nativeMessage); ok {
+			out = slices.Clone(out)
+			out[i].Headers.Set(headerNative, native.properties)
+		}
+	}
+	return out
+}
+
+// readNative makes the native message of a received one.
+func readNative(in *core.Incoming) {
+	if properties, has := in.Headers.Lookup(headerNative); has {
+		in.Native = &nativeMessage{properties}
+		in.Headers.Del(headerNative)
+	}
 }
 
 // view returns a transport without faults, to look into queues.

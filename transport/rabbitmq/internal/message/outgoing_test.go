@@ -79,7 +79,7 @@ func TestOutgoing_Publishing(t *testing.T) {
 		},
 		"late, with an end": {
 			core.Outgoing{Queue: "q", Delay: time.Second, TimeToBeReceived: time.Minute},
-			amqp.Publishing{ContentType: "application/octet-stream", DeliveryMode: 2, Headers: amqp.Table{"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(1), "Reprise.CopyID": "c1@q"}},
+			amqp.Publishing{DeliveryMode: 2, Headers: amqp.Table{"NServiceBus.Transport.RabbitMQ.DelayInSeconds": int32(1), "Reprise.CopyID": "c1@q"}},
 		},
 		"with an end at once": {
 			core.Outgoing{Queue: "q", TimeToBeReceived: 1},
