@@ -67,6 +67,14 @@ type forwarding struct {
 
 // forwardTo begins to send a message to a queue.
 func (t *Transport) forwardTo(address string, from *delivery, s *sending) forwarding {
+	if len(s.attributes()) > message.MaxAttributes {
+		// The sender's attributes leave no room for those of the copy: some become headers alone.
+		own := message.Encoded{Attrs: s.Attrs}
+		if m := t.codec.Recode(from.in, message.MaxAttributes-len(own.Attrs), serviceLimit-own.Bytes()); m != nil {
+			m.Attrs = append(m.Attrs, own.Attrs...)
+			s.Encoded, s.native = m, nil
+		}
+	}
 	f := forwarding{from, &batch.Entry[*sending]{Item: s, Bytes: s.bytes()}, t.sender(address), s.excess()}
 	if f.excess == nil {
 		f.to.Add(f.entry)
@@ -185,7 +193,7 @@ func (d *delivery) now() time.Time {
 // copied returns the message as it was received, without the attributes of these names.
 func (d *delivery) copied(without ...string) *sending {
 	m := d.in.Native.(*types.Message)
-	s := &sending{Encoded: &message.Encoded{Text: aws.ToString(m.Body)}, native: maps.Clone(m.MessageAttributes), trace: m.Attributes[string(types.MessageSystemAttributeNameAWSTraceHeader)]}
+	s := &sending{Encoded: &message.Encoded{Text: aws.ToString(m.Body), Trace: m.Attributes[string(types.MessageSystemAttributeNameAWSTraceHeader)]}, native: maps.Clone(m.MessageAttributes)}
 	for _, name := range without {
 		delete(s.native, name)
 	}

@@ -77,7 +77,7 @@ func (t *Transport) preparePublish(ctx context.Context, out *core.Outgoing, limi
 	if err != nil {
 		return nil, err
 	}
-	m, err := t.codec.Encode(ctx, out, limit, reserved)
+	m, err := t.codec.Encode(ctx, out, limit, reserved, 1)
 	if err != nil {
 		return nil, err
 	}

@@ -127,12 +127,15 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing, limit, 
 	if err != nil {
 		return nil, err
 	}
-	to, delay := address, out.Delay
+	to, delay, later := address, out.Delay, 0
+	if delay > 0 {
+		later = 1 // attribute, for the delay
+	}
 	if isFIFO(address) && delay > 0 {
 		delay = 0 // its receiver delays the message
 	}
 	if delay > maxNativeDelay {
-		to = delayQueue(address)
+		to, later = delayQueue(address), 2
 	}
 	if _, err := t.queueURL(ctx, to); err != nil {
 		if to != address && errors.Is(err, core.ErrQueueNotFound) {
@@ -143,7 +146,7 @@ func (t *Transport) prepareSend(ctx context.Context, out *core.Outgoing, limit, 
 		}
 		return nil, err
 	}
-	m, err := t.codec.Encode(ctx, out, limit, reserved)
+	m, err := t.codec.Encode(ctx, out, limit, reserved, later)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,6 @@ type sending struct {
 	deduplication string // MessageDeduplicationId, of a FIFO queue or topic
 	delaySeconds  int32
 	native        map[string]types.MessageAttributeValue // of a message that is forwarded unchanged
-	trace         string                                 // AWSTraceHeader of that message
 	unknown       bool                                   // after an error: the message may have been accepted
 	required      bool                                   // Outgoing.RequireSubscriber
 }
@@ -125,23 +124,22 @@ func (s *sending) attributes() map[string]types.MessageAttributeValue {
 	m := make(map[string]types.MessageAttributeValue, len(s.Attrs)+len(s.native))
 	maps.Copy(m, s.native)
 	for _, a := range s.Attrs {
-		if a.Binary {
-			m[a.Name] = types.MessageAttributeValue{DataType: &binaryType, BinaryValue: []byte(a.Value)}
-			continue
+		v := types.MessageAttributeValue{DataType: &a.Type}
+		if a.IsBinary() {
+			v.BinaryValue = []byte(a.Value)
+		} else {
+			v.StringValue = &a.Value
 		}
-		m[a.Name] = types.MessageAttributeValue{DataType: &stringType, StringValue: &a.Value}
+		m[a.Name] = v
 	}
 	return m
 }
 
-// maxAttributes is the service's limit of a message.
-const maxAttributes = 10
-
 // excess returns an error for a message that the service refuses because of its size or its
 // attributes.
 func (s *sending) excess() error {
-	if n := len(s.attributes()); n > maxAttributes {
-		return fmt.Errorf("it has %d attributes, and SQS allows %d", n, maxAttributes)
+	if n := len(s.attributes()); n > message.MaxAttributes {
+		return fmt.Errorf("it has %d attributes, and SQS allows %d", n, message.MaxAttributes)
 	}
 	if n := s.bytes(); n > serviceLimit {
 		return fmt.Errorf("it has %d bytes with its attributes, and SQS allows %d", n, serviceLimit)
@@ -160,15 +158,15 @@ func (s *sending) bytes() int {
 
 // systemAttributes returns the only attribute of the service that a sender can set.
 func (s *sending) systemAttributes() map[string]types.MessageSystemAttributeValue {
-	if s.trace == "" {
+	if s.Trace == "" {
 		return nil
 	}
 	return map[string]types.MessageSystemAttributeValue{
-		string(types.MessageSystemAttributeNameForSendsAWSTraceHeader): {DataType: &stringType, StringValue: &s.trace},
+		string(types.MessageSystemAttributeNameForSendsAWSTraceHeader): {DataType: &stringType, StringValue: &s.Trace},
 	}
 }
 
-var stringType, binaryType = "String", "Binary"
+var stringType = "String"
 
 func optional(s string) *string {
 	if s == "" {

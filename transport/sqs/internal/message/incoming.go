@@ -188,7 +188,7 @@ func (r *Received) readRaw(text, packed string, attrs map[string]string) {
 	case r.BodyKey != "":
 	case attrs[attrBody] == bodyEmpty, text == emptyBody:
 	case attrs[attrBody] == bodyBase64:
-		body, err := base64.StdEncoding.DecodeString(text)
+		body, err := decode(text)
 		if err != nil {
 			r.Malformed = errors.Join(r.Malformed, fmt.Errorf("the body: %w", err))
 			body = []byte(text)
@@ -274,7 +274,7 @@ func (r *Received) readWrapped(text string, attrs map[string]string) bool {
 	}
 	r.BodyKey = value(w.S3BodyKey)
 	if body := value(w.Body); r.BodyKey == "" && body != emptyBody {
-		if r.Body, err = base64.StdEncoding.DecodeString(body); err != nil {
+		if r.Body, err = decode(body); err != nil {
 			r.Malformed = errors.Join(r.Malformed, fmt.Errorf("the member Body is not base64: %w", err))
 			r.Body = []byte(text)
 		}
@@ -309,7 +309,7 @@ func parseWritten(text string) (h core.Headers, body []byte, ok bool) {
 	if strings.IndexByte(encoded, '\r') >= 0 || strings.IndexByte(encoded, '\n') >= 0 { // base64 ignores them, but JSON refuses them
 		return h, nil, false
 	}
-	body, err := base64.StdEncoding.DecodeString(encoded)
+	body, err := decode(encoded)
 	if err != nil {
 		return h, nil, false
 	}
@@ -382,8 +382,10 @@ func (e *envelope) attributes() map[string]string {
 	attrs := make(map[string]string, len(e.MessageAttributes))
 	for name, a := range e.MessageAttributes {
 		attrs[name] = a.Value
-		if b, err := base64.StdEncoding.DecodeString(a.Value); err == nil && isBinary(a.Type) {
-			attrs[name] = textOf(b)
+		if isBinary(a.Type) {
+			if b, err := decode(a.Value); err == nil {
+				attrs[name] = textOf(b)
+			}
 		}
 	}
 	return attrs
@@ -415,6 +417,8 @@ func textOf(b []byte) string {
 	}
 	return base64.StdEncoding.EncodeToString(b)
 }
+
+func decode(text string) ([]byte, error) { return base64.StdEncoding.DecodeString(text) }
 
 func value(s *string) string {
 	if s == nil {

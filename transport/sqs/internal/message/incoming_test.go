@@ -194,7 +194,7 @@ func TestRead_EscapeWithoutName(t *testing.T) {
 	}
 	// A copy has the same headers.
 	out.Headers = in.Headers
-	m, err := (&Codec{}).Encode(t.Context(), &out, 1<<20, 0)
+	m, err := (&Codec{}).Encode(t.Context(), &out, 1<<20, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,32 +74,42 @@ const (
 type Encoded struct {
 	Text  string
 	Attrs []Attr
+	Trace string // AWSTraceHeader, which counts as nothing
+	raw   bool
 }
 
-// Attr is an attribute, whose value is a string, or bytes.
-type Attr struct {
-	Name, Value string
-	Binary      bool
-}
+// Attr is an attribute. Its value is a string or, for a binary type, bytes.
+type Attr struct{ Name, Value, Type string }
+
+// IsBinary reports whether the value is bytes.
+func (a *Attr) IsBinary() bool { return isBinary(a.Type) }
 
 // Bytes returns the size of the message as the service counts it.
 func (m *Encoded) Bytes() int {
 	n := len(m.Text)
 	for _, a := range m.Attrs {
-		n += len(a.Name) + len(a.Value) + len("String") // or "Binary"
+		n += a.bytes()
 	}
 	return n
 }
 
-// Add adds an attribute.
-func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{Name: name, Value: value}) }
+// bytes returns the size of the attribute as the service counts it.
+func (a *Attr) bytes() int { return len(a.Name) + len(a.Value) + len(a.Type) }
 
-// Encode writes a message in at most limit bytes, of which reserved are left for attributes that are added later.
+// Add adds an attribute.
+func (m *Encoded) Add(name, value string) { m.Attrs = append(m.Attrs, Attr{name, value, "String"}) }
+
+// Encode writes a message in at most limit bytes, of which reserved are left for further attributes, as many as
+// later.
+//
+// A copy of a received message has the form in which that came, if it was a raw text, and its sender's
+// attributes, as far as the limits of bytes and attributes allow. The headers have all of them, as text.
 //
 // If the message does not fit in the format of the codec, its body goes to the store of bodies: all receivers know the
 // store, and it changes nothing else. Without a store, text is Raw, which some readers of Wrapped may not know, but
 // base64 needs a third more. A copy without headers has the last form, that of bodyAlone.
-func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit, reserved int) (*Encoded, error) {
+func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit, reserved, later int) (*Encoded, error) {
+	from := sourceOf(out)
 	headers, room, size := outgoingHeaders(out), limit-reserved, math.MaxInt
 	fitting := func(raw bool, bodyKey string) *Encoded {
 		body := len(out.Body)
@@ -119,10 +129,11 @@ func (c *Codec) Encode(ctx context.Context, out *core.Outgoing, limit, reserved 
 		if m.Bytes() > room {
 			return nil
 		}
+		from.keep(m, MaxAttributes-later, room)
 		return m
 	}
 	if c.Bodies == nil || c.LargeBodies == 0 || len(out.Body) < c.LargeBodies {
-		if m := fitting(c.Raw, ""); m != nil {
+		if m := fitting(c.rawCopy(out, from), ""); m != nil {
 			return m, nil
 		}
 	}
@@ -159,7 +170,7 @@ func bodyAlone(body []byte) *Encoded {
 			return &Encoded{Text: text}
 		}
 	}
-	return &Encoded{Text: "-", Attrs: []Attr{{Name: attrBody, Value: string(body), Binary: true}}}
+	return &Encoded{Text: "-", Attrs: []Attr{{attrBody, string(body), "Binary"}}}
 }
 
 // StoreError is an error of Config.Bodies. If the store is an Amazon service too, the
@@ -176,7 +187,7 @@ func tooLarge(size, limit int) error {
 // write writes a message with these headers, Raw or Wrapped. If bodyKey is set, the body is
 // stored elsewhere.
 func write(out *core.Outgoing, headers core.Headers, raw bool, bodyKey string) *Encoded {
-	m := &Encoded{Attrs: make([]Attr, 0, 4)}
+	m := &Encoded{Attrs: make([]Attr, 0, 4), raw: raw}
 	m.Add(attrMessageID, attributeText(out.ID))
 	if raw {
 		m.Add(attrHeaders, string(transport.AppendHeadersJSON(nil, headers)))

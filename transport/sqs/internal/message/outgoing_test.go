@@ -45,13 +45,13 @@ func (b *bodies) Get(_ context.Context, key string, _ int) ([]byte, error) {
 func asReceived(m *Encoded) *types.Message {
 	attrs := map[string]types.MessageAttributeValue{}
 	for _, a := range m.Attrs {
-		if a.Binary {
-			attrs[a.Name] = types.MessageAttributeValue{BinaryValue: []byte(a.Value)}
+		if a.IsBinary() {
+			attrs[a.Name] = types.MessageAttributeValue{DataType: &a.Type, BinaryValue: []byte(a.Value)}
 		} else {
-			attrs[a.Name] = types.MessageAttributeValue{StringValue: &a.Value}
+			attrs[a.Name] = types.MessageAttributeValue{DataType: &a.Type, StringValue: &a.Value}
 		}
 	}
-	return &types.Message{Body: &m.Text, MessageAttributes: attrs}
+	return &types.Message{Body: &m.Text, MessageAttributes: attrs, Attributes: map[string]string{"AWSTraceHeader": m.Trace}}
 }
 
 func outgoing(body string, pairs ...string) *core.Outgoing {
@@ -89,7 +89,7 @@ func TestEncode_RoundTrip(t *testing.T) {
 				if c.limit == 0 {
 					c.limit = 1 << 20
 				}
-				m, err := codec.Encode(t.Context(), c.out, c.limit, 0)
+				m, err := codec.Encode(t.Context(), c.out, c.limit, 0, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,15 +120,15 @@ func TestEncode_RefusesMessages(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("disk full")
 	large := outgoing(strings.Repeat("x", 1000))
-	if _, err := (&Codec{}).Encode(t.Context(), large, 900, 0); !errors.Is(err, core.ErrTooLarge) {
+	if _, err := (&Codec{}).Encode(t.Context(), large, 900, 0, 0); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("without a store: %v", err)
 	}
 	store := &bodies{stored: map[string][]byte{}}
-	if _, err := (&Codec{Bodies: store}).Encode(t.Context(), outgoing("x", "a", strings.Repeat("x", 1000)), 900, 0); !errors.Is(err, core.ErrTooLarge) {
+	if _, err := (&Codec{Bodies: store}).Encode(t.Context(), outgoing("x", "a", strings.Repeat("x", 1000)), 900, 0, 0); !errors.Is(err, core.ErrTooLarge) {
 		t.Errorf("with headers that are too large: %v", err)
 	}
 	store.err = broken
-	_, err := (&Codec{Bodies: store}).Encode(t.Context(), large, 900, 0)
+	_, err := (&Codec{Bodies: store}).Encode(t.Context(), large, 900, 0, 0)
 	if _, ok := errors.AsType[*StoreError](err); !ok || !errors.Is(err, broken) {
 		t.Errorf("with a store that fails: %v", err)
 	}
@@ -145,7 +145,7 @@ func TestEncode_LastForms(t *testing.T) {
 	const limit, reserved = 1500, 200
 	x := strings.Repeat("x", 1000)
 	attribute := func(b string) *Encoded {
-		return &Encoded{Text: "-", Attrs: []Attr{{Name: attrBody, Value: b, Binary: true}}}
+		return &Encoded{Text: "-", Attrs: []Attr{{attrBody, b, "Binary"}}}
 	}
 	bare := func(body string) *core.Outgoing {
 		return &core.Outgoing{ID: "m-1", Body: []byte(body), Reason: core.ReasonMoveToError}
@@ -185,7 +185,7 @@ func TestEncode_LastForms(t *testing.T) {
 		"a copy with a header":     {out: with(bare(strings.Repeat("x", limit)), func(out *core.Outgoing) { out.Headers.Set("a", "b") })},
 	} {
 		codec := &Codec{}
-		m, err := codec.Encode(t.Context(), c.out, limit, reserved)
+		m, err := codec.Encode(t.Context(), c.out, limit, reserved, 0)
 		if !c.fits {
 			if large, ok := errors.AsType[*core.TooLargeError](err); !ok || large.Size <= large.Max {
 				t.Errorf("%s: the error is %v", name, err)
@@ -218,7 +218,7 @@ func TestEncode_StoreBeforeOtherFormats(t *testing.T) {
 	store := &bodies{stored: map[string][]byte{}}
 	codec := &Codec{Bodies: store}
 	for _, out := range []*core.Outgoing{outgoing(strings.Repeat("x", 1000)), {ID: "m-1", Body: bytes.Repeat([]byte("x"), 1300), Reason: core.ReasonMoveToError}} {
-		m, err := codec.Encode(t.Context(), out, 1300, 0)
+		m, err := codec.Encode(t.Context(), out, 1300, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
