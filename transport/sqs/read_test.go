@@ -176,6 +176,9 @@ func TestReceive_ReadsEnvelopeOfSNS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := transport.Subscribe(t.Context(), "billing", "Another"); err != nil { // so that topics may send to the queue
+		t.Fatal(err)
+	}
 	if _, err := s.sns.Subscribe(t.Context(), &awssns.SubscribeInput{
 		TopicArn: topic.TopicArn, Protocol: aws.String("sqs"), Endpoint: aws.String(s.QueueARN("billing")), ReturnSubscriptionArn: true,
 	}); err != nil {
