@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -192,16 +194,20 @@ func (t *Transport) sender(address string) *batch.Batcher[*sending] {
 	})
 }
 
-// sendBatch makes one request.
+// sendBatch makes one request, and another one without groups if a standard queue refuses those.
 func (t *Transport) sendBatch(ctx context.Context, address string, entries []*batch.Entry[*sending]) {
 	url, err := t.queueURL(ctx, address)
 	if err != nil {
 		fail(entries, err)
 		return
 	}
+	_, ungrouped := t.ungrouped.Get(address)
 	in := &sqs.SendMessageBatchInput{QueueUrl: &url, Entries: make([]types.SendMessageBatchRequestEntry, len(entries))}
 	for i, e := range entries {
 		s := e.Item
+		if ungrouped {
+			s.group = ""
+		}
 		in.Entries[i] = types.SendMessageBatchRequestEntry{
 			Id: aws.String(strconv.Itoa(i)), MessageBody: &s.Text, DelaySeconds: s.delaySeconds, MessageAttributes: s.attributes(), MessageSystemAttributes: s.systemAttributes(),
 			MessageGroupId: optional(s.group), MessageDeduplicationId: optional(s.deduplication),
@@ -211,7 +217,27 @@ func (t *Transport) sendBatch(ctx context.Context, address string, entries []*ba
 	if err != nil {
 		t.forget(address, err)
 		fail(entries, err)
+	} else {
+		outcomeOfSend(entries, out.Failed, len(out.Successful))
+	}
+	if ungrouped || isFIFO(address) {
 		return
 	}
-	outcomeOfSend(entries, out.Failed, len(out.Successful))
+	var refused []*batch.Entry[*sending]
+	for _, e := range entries {
+		if refusesGroup(e.Err) { // the whole request may have been refused for one of them
+			e.Err, e.Item.unknown = nil, false
+			refused = append(refused, e)
+		}
+	}
+	if len(refused) > 0 {
+		t.ungrouped.Put(strings.Clone(address), struct{}{})
+		t.sendBatch(ctx, address, refused)
+	}
+}
+
+// refusesGroup reports whether an error is of a service without fair queues, which takes no group for a standard queue.
+func refusesGroup(err error) bool {
+	said, ok := errors.AsType[smithy.APIError](err)
+	return ok && faultOf(err) == faultOther && (strings.Contains(said.ErrorMessage(), "MessageGroupId") || strings.Contains(said.ErrorMessage(), "not valid for this queue type"))
 }

@@ -40,7 +40,8 @@ type Transport struct {
 	sts   *sts.Client
 	idle  func() // closes idle connections
 
-	urls       *transport.Cache[string, string] // of queues, by address
+	urls       *transport.Cache[string, string]   // of queues, by address
+	ungrouped  *transport.Cache[string, struct{}] // standard queues that refuse groups, by address
 	unseen     *unseen
 	storeProbe storeProbe
 	clock      transport.ServiceClock
@@ -93,8 +94,9 @@ func New(cfg Config) (*Transport, error) {
 	cfg.AWS = &shared
 	t := &Transport{
 		cfg: &cfg, caps: capabilities(&cfg), codec: newCodec(&cfg), idle: func() {},
-		urls:    transport.NewCache[string, string](rememberedQueues),
-		senders: map[string]*batch.Batcher[*sending]{}, publishers: map[string]*batch.Batcher[*sending]{},
+		urls:      transport.NewCache[string, string](rememberedQueues),
+		ungrouped: transport.NewCache[string, struct{}](rememberedQueues),
+		senders:   map[string]*batch.Batcher[*sending]{}, publishers: map[string]*batch.Batcher[*sending]{},
 		unseen: newUnseen(),
 		life:   transport.NewLifecycle(),
 	}
