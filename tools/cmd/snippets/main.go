@@ -5,8 +5,8 @@
 //
 //	<!-- snippet: docs/snippets/retry_test.go#policy -->
 //
-// The block must equal the region of that file between the lines "// snippet: policy" and "// end", the named
-// declarations ("file.go#Open,Transport.Close"), or the whole file if the marker names neither. With -w the block is
+// The block must equal the region of that file between the lines "// snippet: policy" and "// end" ("# snippet: policy" and
+// "# end" in Python), the named declarations ("file.go#Open,Transport.Close"), or the whole file if the marker names neither. With -w the block is
 // rewritten instead.
 //
 // A go block without a marker must be a whole file that starts with its package clause. It is compiled in the

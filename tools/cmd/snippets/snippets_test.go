@@ -194,8 +194,12 @@ func TestCut(t *testing.T) {
 			content: "// snippet: r\n\nfunc f() {\n\n\tg()\n}\n\n// end\n",
 			want:    "func f() {\n\n\tg()\n}\n",
 		},
+		"a region of Python": {
+			content: "# snippet: r\ndef f():\n    # a comment\n    g()\n# end\n",
+			want:    "def f():\n    # a comment\n    g()\n",
+		},
 		"no such region":             {content: "// snippet: s\n// end\n"},
-		"a region that does not end": {content: "// snippet: r\na\n", err: "has no // end"},
+		"a region that does not end": {content: "// snippet: r\na\n", err: "has no end"},
 		"a region that is there twice": {
 			content: "// snippet: r\n// end\n// snippet: r\n// end\n",
 			err:     "two regions",

@@ -51,22 +51,33 @@ func cut(content, name, region string) (code string, found bool, err error) {
 	var lines []string
 	inside := false
 	for line := range strings.Lines(content) {
-		switch text := strings.TrimSpace(line); {
-		case text == "// snippet: "+region && !inside:
+		switch comment := commentOf(line); {
+		case comment == "snippet: "+region && !inside:
 			if found {
 				return "", true, fmt.Errorf("%s has two regions named %s", name, region)
 			}
 			inside, found = true, true
-		case text == "// end" && inside:
+		case comment == "end" && inside:
 			inside = false
 		case inside:
 			lines = append(lines, line)
 		}
 	}
 	if inside {
-		return "", true, fmt.Errorf("%s: region %s has no // end", name, region)
+		return "", true, fmt.Errorf("%s: region %s has no end", name, region)
 	}
 	return dedent(trim(lines)), found, nil
+}
+
+// commentOf returns the text of a line that is only a comment, of Go or of another language, or "".
+func commentOf(line string) string {
+	line = strings.TrimSpace(line)
+	for _, begin := range []string{"// ", "# "} {
+		if text, ok := strings.CutPrefix(line, begin); ok {
+			return text
+		}
+	}
+	return ""
 }
 
 // trim leaves out blank lines at both ends: gofmt puts one before an "// end" between declarations.
