@@ -43,7 +43,7 @@ var areas = map[string]rules{
 var inRoot = []string{"transport/inmemory"}
 
 // modules lists the examples that are separate modules, because they need an adapter or middleware.
-var modules = []string{"examples/bridge", "examples/observability", "examples/outbox", "examples/resilience"}
+var modules = []string{"examples/bridge", "examples/foreign", "examples/observability", "examples/outbox", "examples/resilience"}
 
 // stores lists the stores of the inbox that are separate modules, because they need a client of a database.
 var stores = []string{"inbox/postgres"}
