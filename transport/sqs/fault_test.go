@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,6 +106,45 @@ func TestReceive_OutlastsOutages(t *testing.T) {
 				t.Errorf("the receiver told of these outages: %+v", told)
 			}
 		})
+	}
+}
+
+// rotated has the credentials of the time.
+type rotated struct {
+	current atomic.Pointer[aws.Credentials]
+}
+
+// Retrieve implements aws.CredentialsProvider.
+func (r *rotated) Retrieve(context.Context) (aws.Credentials, error) { return *r.current.Load(), nil }
+
+// A receiver waits while the service knows only the key after this one, and goes on with that.
+func TestReceive_OutlastsARotation(t *testing.T) {
+	t.Parallel()
+	s := startSite(t, testserver.Config{AccessKey: accessKey})
+	s.queue(t, "billing")
+	s.put(t, "billing", "before", nil)
+	keys := &rotated{}
+	keys.current.Store(&aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secretKey})
+	cfg := s.unrepeated(sqs.Config{})
+	cfg.AWS.Credentials = keys
+	seen := &outages{}
+	receiver, err := openConfigured(t, cfg).OpenReceiver(t.Context(), core.ReceiverConfig{
+		Queue: "billing", Mode: core.TransactionReceiveOnly, MaxInFlight: 2, ConnectionChanged: seen.ConnectionChanged,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := take(t, receiver, 1)[0].Complete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.SetAccessKey("NEXTKEY")
+	await(t, "the receiver tells of the refusal", func() bool { return seen.failures("InvalidClientTokenId") > 0 })
+	keys.current.Store(&aws.Credentials{AccessKeyID: "NEXTKEY", SecretAccessKey: secretKey})
+	await(t, "the receiver tells of its end", func() bool { told := seen.list(); return told[len(told)-1].Err == nil })
+	s.SetAccessKey("") // for the test
+	s.put(t, "billing", "after", nil)
+	if body := string(take(t, receiver, 1)[0].Incoming().Body); body != "after" {
+		t.Errorf("this arrived: %q", body)
 	}
 }
 

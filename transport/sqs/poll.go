@@ -79,6 +79,7 @@ func (r *receiver) handOut(messages []*delivery) {
 func (r *receiver) answered(places, brought int, p prepared) (surplus []*delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.hasReceived = true
 	r.asked -= places - len(p.stored)
 	// While the store is down, the next request waits for the outcome of this one.
 	probes := r.storeDown && len(p.stored) == brought && brought > 0
@@ -101,9 +102,12 @@ func (r *receiver) answered(places, brought int, p prepared) (surplus []*deliver
 }
 
 // notAnswered records a failed request: the next one begins after a pause, or never if no
-// retry can help.
+// retry can help. A refusal of credentials or rights that have sufficed before may pass, as
+// during a rotation.
 func (r *receiver) notAnswered(places int, err error, began time.Time) {
-	retry := transient(err)
+	r.mu.Lock()
+	retry := transient(err) || r.hasReceived && faultOf(err) == faultRefused
+	r.mu.Unlock()
 	var pause time.Duration
 	if retry && r.closing.Err() == nil {
 		pause = r.outages.Failed(err, began)

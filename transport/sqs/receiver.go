@@ -65,6 +65,7 @@ type receiver struct {
 	resume       time.Time              // no request begins before
 	nextSweep    time.Time              // sweepLocked does nothing before
 	permanent    error                  // an error that no retry can end
+	hasReceived  bool                   // a request was answered
 }
 
 func newReceiver(t *Transport, address, url string, cfg core.ReceiverConfig) *receiver {

@@ -15,7 +15,7 @@ import (
 // A guard checks the credentials of requests. It does not check signatures: any secret is
 // accepted.
 type guard struct {
-	accessKey string
+	accessKey atomic.Value // a string; "": any
 	expired   atomic.Bool
 	skew      atomic.Bool
 }
@@ -37,7 +37,7 @@ func (g *guard) check(r *http.Request, now clock.Instant) *api.Error {
 		}
 	}
 	key, _, _ := strings.Cut(credential, "/")
-	if g.accessKey != "" && key != g.accessKey {
+	if wanted, _ := g.accessKey.Load().(string); wanted != "" && key != wanted {
 		return InvalidClientToken.failure()
 	}
 	if g.expired.Load() {
@@ -56,6 +56,9 @@ func credentialOf(authorization string) string {
 	credential, _, _ := strings.Cut(rest, ",")
 	return strings.TrimSpace(credential)
 }
+
+// SetAccessKey has only requests with this key accepted from now on, as Config.AccessKey does.
+func (s *Server) SetAccessKey(key string) { s.guard.accessKey.Store(key) }
 
 // SetCredentialsExpired has all requests answered with ExpiredToken, or no longer.
 func (s *Server) SetCredentialsExpired(on bool) { s.guard.expired.Store(on) }

@@ -40,7 +40,8 @@ func Start(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, clock: clock.New(cfg.Now), guard: guard{accessKey: cfg.AccessKey}}
+	s := &Server{cfg: cfg, clock: clock.New(cfg.Now)}
+	s.SetAccessKey(cfg.AccessKey)
 	if cfg.Addr == "" {
 		port, err := loopback.Reserve()
 		if err != nil {
