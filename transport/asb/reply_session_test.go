@@ -66,7 +66,7 @@ func TestReply_GoesIntoTheSessionThatTheRequestNames(t *testing.T) {
 					t.Fatal(err)
 				}
 				inTime, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
+				t.Cleanup(cancel)
 				got, err := receiver.ReceiveMessages(inTime, 1, nil)
 				if err != nil {
 					t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
@@ -115,8 +116,8 @@ func malformedToErrorQueue(t *caseT) {
 	r := t.receiver(transport, s.errorQueue, 1)
 	d := r.next()
 	in := d.Incoming()
-	if in.Malformed != nil {
-		t.fail("the messages that the engine sends to the error queue can be parsed", "%v", in.Malformed)
+	if in.Malformed != nil && !strings.Contains(in.Headers.Get(headers.ExceptionMessage), in.Malformed.Error()) {
+		t.fail("the messages that the engine sends to the error queue can be parsed, but for a body that stays as it was sent", "%v", in.Malformed)
 	}
 	if !bytes.Equal(in.Body, body) {
 		t.fail(fmt.Sprintf("the raw body is in the error queue, %s", excerpt(body)), "%s", excerpt(in.Body))
