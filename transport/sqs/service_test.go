@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -155,6 +158,31 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 				t.Fatal(err)
 			}
 			return []byte(body)
+		},
+		SendNative: func(t testing.TB, queue, messageType string) func(native any) string {
+			sent := map[string]types.MessageAttributeValue{
+				"Count": {DataType: aws.String("Number"), StringValue: aws.String("42")},
+				"Rate":  {DataType: aws.String("Number.float"), StringValue: aws.String("1.50")},
+				"Raw":   {DataType: aws.String("Binary.png"), BinaryValue: []byte{0xff, 0, 1}},
+				"Label": {DataType: aws.String("String.label"), StringValue: aws.String("ü")},
+			}
+			attributes := maps.Clone(sent)
+			attributes["MessageTypeFullName"] = types.MessageAttributeValue{DataType: aws.String("String"), StringValue: &messageType}
+			if _, err := s.client().SendMessage(t.Context(), &awssqs.SendMessageInput{QueueUrl: s.url(t, queue), MessageBody: aws.String("{}"), MessageAttributes: attributes}); err != nil {
+				t.Fatal(err)
+			}
+			return func(native any) string {
+				m, ok := native.(*types.Message)
+				if !ok {
+					return fmt.Sprintf("a %T", native)
+				}
+				var text strings.Builder
+				for _, name := range slices.Sorted(maps.Keys(sent)) {
+					a := m.MessageAttributes[name]
+					fmt.Fprintf(&text, "%s %s %q %x; ", name, aws.ToString(a.DataType), aws.ToString(a.StringValue), a.BinaryValue)
+				}
+				return text.String()
+			}
 		},
 		DeleteQueue: func(t testing.TB, queue string) {
 			if _, err := s.client().DeleteQueue(t.Context(), &awssqs.DeleteQueueInput{QueueUrl: s.url(t, queue)}); err != nil {
