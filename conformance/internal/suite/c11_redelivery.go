@@ -127,6 +127,34 @@ var redeliveryCases = []testCase{
 		stays("another process received it")
 		t.complete(d)
 	}},
+	{rule: "C11", title: "equal messages of another program have separate NativeIDs, also when they are redelivered", modes: withRedelivery, needs: []need{nativeMessages}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		for range 2 {
+			t.suite.h.SendNative(t, queue, "order")
+		}
+		r := t.receiver(transport, queue, 2)
+		var named []string
+		for range 2 {
+			first, second := r.next(), r.next()
+			one, other := first.Incoming(), second.Incoming()
+			ids := []string{one.NativeID, other.NativeID}
+			slices.Sort(ids)
+			switch {
+			case ids[0] == "" || ids[0] == ids[1]:
+				t.fail("NativeID names one stored copy of a message, also where another program has sent two that are equal", "they have %q", ids)
+			case !one.IDSent && !other.IDSent && one.ID == other.ID:
+				t.fail("two messages whose senders gave them no id have different IDs, even if they are equal", "both have %q", one.ID)
+			case named != nil && !slices.Equal(ids, named):
+				t.fail(fmt.Sprintf("NativeIDs stay the same when messages are redelivered, %q", named), "%q", ids)
+			}
+			named = ids
+			t.abandon(first)
+			t.abandon(second)
+		}
+		t.complete(r.next())
+		t.complete(r.next())
+	}},
 	{rule: "C11", title: "NativeID is new for every Send", run: func(t *caseT) {
 		transport := t.open()
 		queue, other := t.queue(transport), t.queue(transport)

@@ -57,6 +57,13 @@ var redeliveryMutants = []mutant{
 	{rule: "C11", name: "names a stored copy by its message's id", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.NativeID = in.ID }}
 	}},
+	{rule: "C11", name: "names a stored copy of another program's message by its content", breaks: func() changes {
+		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) {
+			if in.Native != nil {
+				in.NativeID = "hash of " + string(in.Body)
+			}
+		}}
+	}},
 	{rule: "C11", name: "has no native ids", breaks: func() changes {
 		return changes{arrive: func(_ *brokenReceiver, in *core.Incoming) { in.NativeID = "" }}
 	}},
