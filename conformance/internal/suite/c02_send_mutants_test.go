@@ -303,6 +303,7 @@ var sendMutants = []mutant{
 	}},
 	{rule: "C2", name: "accepts messages, and sends them a moment later", onServer: true, breaks: func() changes {
 		return changes{send: func(_ *brokenTransport, _ context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+			out = slices.Clone(out) // the caller may write to its own
 			time.AfterFunc(time.Millisecond, func() { _ = next(ctxBackground, out...) })
 			return nil
 		}}
