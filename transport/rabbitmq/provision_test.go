@@ -409,10 +409,6 @@ func TestProvision_WithoutTheRightToConfigure(t *testing.T) {
 		user := rabbitmq.Config{URLs: []string{s.user(t, "user", "^$", ".*", ".*")}}
 		topology := core.Topology{InputQueue: "orders", Queues: []string{"orders"}}
 		err := s.open(t, user).Provision(t.Context(), topology)
-		saysAll(t, err, "nsb.v2.delay-", "ACCESS_REFUSED", "rabbitmqctl set_permissions")
-
-		s.provisioned(t, rabbitmq.Config{})
-		err = s.open(t, user).Provision(t.Context(), topology)
 		saysAll(t, err, `create the queue "orders"`, "ACCESS_REFUSED", "rabbitmqctl set_permissions")
 
 		s.queue(t, "orders", amqp.Table{"x-queue-type": "quorum"})
