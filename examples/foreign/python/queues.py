@@ -6,6 +6,9 @@ import sys
 import boto3
 
 
+RAW = 'NServiceBus.AmazonSQS.Headers'
+
+
 def show(headers, body, attributes):
     """Prints a message as one line of JSON."""
     print(json.dumps({'headers': headers, 'body': body.decode(), 'attributes': sorted(attributes)}), flush=True)
@@ -38,17 +41,22 @@ def place_with_values(id, customer):
 
 
 def receive(queue):
-    """Prints the next message of Reprise, whose format is the default one, Wrapped."""
+    """Prints the next message of Reprise."""
     # snippet: receive
     messages = []
     while not messages:
         messages = sqs.receive_message(
             QueueUrl=url(queue), WaitTimeSeconds=20, MessageAttributeNames=['All']).get('Messages', [])
     message = messages[0]
-    wrapped = json.loads(message['Body'])
-    show(wrapped['Headers'], base64.b64decode(wrapped['Body']), message.get('MessageAttributes', {}))
+    attributes = message.get('MessageAttributes', {})
+    if RAW in attributes:  # a copy of another program's message, whose body and attributes stay
+        headers, body = json.loads(attributes[RAW]['StringValue']), message['Body'].encode()
+    else:
+        wrapped = json.loads(message['Body'])
+        headers, body = wrapped['Headers'], base64.b64decode(wrapped['Body'])
     # end
-    return message
+    show(headers, body, attributes)
+    return message, headers
 
 
 def request(id, customer):
@@ -58,16 +66,15 @@ def request(id, customer):
 
 
 def take(queue):
-    message = receive(queue)
+    message, _ = receive(queue)
     sqs.delete_message(QueueUrl=url(queue), ReceiptHandle=message['ReceiptHandle'])
 
 
 def return_failed():
     """Returns one message of the error queue, unchanged."""
-    message = receive('error')
+    message, headers = receive('error')
     # snippet: return
-    queue = json.loads(message['Body'])['Headers']['NServiceBus.FailedQ']
-    sqs.send_message(QueueUrl=url(queue), MessageBody=message['Body'],
+    sqs.send_message(QueueUrl=url(headers['NServiceBus.FailedQ']), MessageBody=message['Body'],
                      MessageAttributes=message.get('MessageAttributes', {}))
     sqs.delete_message(QueueUrl=url('error'), ReceiptHandle=message['ReceiptHandle'])
     # end
