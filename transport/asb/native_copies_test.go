@@ -38,7 +38,7 @@ func everything(body azservicebus.AMQPAnnotatedMessageBody) *azservicebus.AMQPAn
 	}
 }
 
-// described returns what the sender of a message has set.
+// described returns the properties that the sender of a message has set.
 func described(m *azservicebus.AMQPAnnotatedMessage) map[string]string {
 	p := m.Properties
 	text := func(s *string) string {
