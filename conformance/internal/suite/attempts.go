@@ -118,7 +118,7 @@ func (t *caseT) many(inBubble, onBroker int) int {
 // loses attempts for another reason loses them each time.
 func (t *caseT) triesToCount() int {
 	if t.caps.CountsReleases {
-		return 3
+		return 10
 	}
 	return 1
 }

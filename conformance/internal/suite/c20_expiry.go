@@ -420,10 +420,7 @@ func (t *caseT) waitingServices(transport core.Transport, seen *attempts) (all [
 				c.Recoverability.Delayed = core.Delayed{NumberOfRetries: 1000, TimeIncrease: wait, MaxDelay: wait}
 			}
 		})
-		s.handle(way.name, func(_ context.Context, m *core.Message) error {
-			seen.add(m)
-			return way.result
-		})
+		s.handle(way.name, func(_ context.Context, m *core.Message) error { return seen.failWith(m, way.result) })
 		s.run()
 		all = append(all, waitingService{s, way.name})
 	}
