@@ -56,6 +56,10 @@ type Abilities struct {
 	// first used, which the adapter reports to the engine ([TransactionBegun]). With
 	// NativeDeliveryCount, a delivery that ended with its process is counted.
 	AtomicLeases bool
+	// Browse: the [Transport] is a Browser of package queues.
+	Browse bool
+	// Take: the [Transport] is a Taker of package queues.
+	Take bool
 }
 
 // Limits are the limits of a transport. Zero means that there is none.
@@ -80,6 +84,9 @@ type Limits struct {
 	MaxLockTime time.Duration
 	// MaxReceiveBatch is the most deliveries that one Receive can return.
 	MaxReceiveBatch int
+	// MaxUnsettled is the most deliveries of one queue that may be unsettled at a time, at
+	// all receivers together: the broker then delivers no more.
+	MaxUnsettled int
 
 	// MaxQueueName and MaxTopicName are the lengths of the longest names of a queue and a
 	// topic, as the broker counts: in bytes or in characters, which are the same for a name

@@ -82,7 +82,7 @@ func TestSendReason_TellsCopiesFromSends(t *testing.T) {
 }
 
 func TestSendReason_String(t *testing.T) {
-	for reason := core.ReasonApplication; reason <= core.ReasonNewCopy; reason++ {
+	for reason := core.ReasonApplication; reason <= core.ReasonReturn; reason++ {
 		if text := reason.String(); text == "" || text == fmt.Sprintf("SendReason(%d)", int(reason)) {
 			t.Errorf("reason %d is called %q", int(reason), text)
 		}

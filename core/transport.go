@@ -83,11 +83,11 @@ type Receiver interface {
 	Close(ctx context.Context) error
 }
 
-// Provisioner, Checker, Subscriber, Remover and Describer are optional interfaces of an
-// adapter. A wrapper for any adapter implements all of them, and returns an error matching
-// errors.ErrUnsupported if the wrapped transport lacks an interface: the engine then treats
-// the wrapper as a transport that does not implement it. A wrapper can embed
-// transport.Wrapper.
+// Provisioner, Checker, Subscriber, Remover and Describer, and those of package queues, are
+// optional interfaces of an adapter. A wrapper for any adapter implements all of them, and
+// returns an error matching errors.ErrUnsupported if the wrapped transport lacks an interface:
+// the engine then treats the wrapper as a transport that does not implement it. A wrapper can
+// embed transport.Wrapper.
 
 // Provisioner is implemented by a [Transport] that can create the queues of an endpoint.
 type Provisioner interface {

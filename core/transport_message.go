@@ -89,7 +89,7 @@ type SendReason int
 
 // The reasons for a send. With every reason but [ReasonApplication] the message is a copy
 // of a received message, or control traffic. The engine itself sends with all reasons but
-// ReasonApplication and [ReasonForward].
+// ReasonApplication, [ReasonForward] and [ReasonReturn].
 const (
 	// ReasonApplication is a send of the application: the zero value.
 	ReasonApplication SendReason = iota
@@ -112,9 +112,13 @@ const (
 	// ReasonNewCopy is the one new copy of a message that was delivered too often,
 	// perhaps without a handler.
 	ReasonNewCopy
+	// ReasonReturn is a failed message that an operator's tool sends back to its queue, or
+	// moves to another one. The broker drops it as a duplicate only of a message with the
+	// same [headers.RetryUniqueMessageID], which is the same return (C38).
+	ReasonReturn
 )
 
-var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy", "new copy"}
+var sendReasons = [...]string{"send", "delayed retry", "deferral", "move to the error queue", "audit copy", "acknowledgement", "undelivered copy", "forwarded copy", "new copy", "return"}
 
 // String returns the reason in words.
 func (r SendReason) String() string {
@@ -124,16 +128,16 @@ func (r SendReason) String() string {
 	return fmt.Sprintf("SendReason(%d)", int(r))
 }
 
-// IsCopy reports whether the message is a copy that the engine makes of a message that it
-// received: for a delayed retry, a deferral, the error queue, the audit queue, a new
-// copy, or to wait until its destination can be reached. [Limits.MaxMessageBytes],
+// IsCopy reports whether the message is a copy that the engine or an operator's tool makes of
+// a message that it received: for a delayed retry, a deferral, the error queue, the audit
+// queue, a new copy, a return, or to wait until its destination can be reached. [Limits.MaxMessageBytes],
 // [Limits.MaxHeaderBytes] and [Limits.MaxHeaderKeyBytes] limit all other
 // messages, [Message.Forward] included: the broker has accepted this message once,
 // perhaps from a sender with other limits, and it must not get stuck. A copy fails
 // with [ErrTooLarge] only if the broker itself would refuse it.
 func (r SendReason) IsCopy() bool {
 	switch r {
-	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy:
+	case ReasonDelayedRetry, ReasonDeferral, ReasonMoveToError, ReasonAudit, ReasonUndelivered, ReasonNewCopy, ReasonReturn:
 		return true
 	default:
 		return false

@@ -125,6 +125,7 @@ var sendReasons = map[core.SendReason]string{
 	core.ReasonUndelivered:     "undelivered",
 	core.ReasonForward:         "forward",
 	core.ReasonNewCopy:         actionNewCopy,
+	core.ReasonReturn:          "return",
 }
 
 // Names of operations. The operation types of semconv are not always the same words.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 )
 
 // Wrapper forwards all calls to another transport, including those of the optional
@@ -29,6 +30,10 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	queues.Browser
+	queues.Taker
+	queues.DepthReader
+	queues.Lister
 } = Wrapper{}
 
 // Provision implements [core.Provisioner].
@@ -95,6 +100,38 @@ func (w Wrapper) Warnings() []string { return w.describer().Warnings() }
 
 // KeepsGroups implements [core.Describer].
 func (w Wrapper) KeepsGroups(queue string) bool { return w.describer().KeepsGroups(queue) }
+
+// Browse implements [queues.Browser].
+func (w Wrapper) Browse(ctx context.Context, r queues.Request) (none queues.Page, err error) {
+	if b, ok := w.Transport.(queues.Browser); ok {
+		return b.Browse(ctx, r)
+	}
+	return none, w.lacks("Browse")
+}
+
+// Take implements [queues.Taker].
+func (w Wrapper) Take(ctx context.Context, queue string, takes []queues.Take) ([]queues.TakeResult, error) {
+	if t, ok := w.Transport.(queues.Taker); ok {
+		return t.Take(ctx, queue, takes)
+	}
+	return nil, w.lacks("Take")
+}
+
+// Depth implements [queues.DepthReader].
+func (w Wrapper) Depth(ctx context.Context, queue string) (none queues.Depth, err error) {
+	if d, ok := w.Transport.(queues.DepthReader); ok {
+		return d.Depth(ctx, queue)
+	}
+	return none, w.lacks("Depth")
+}
+
+// ListQueues implements [queues.Lister].
+func (w Wrapper) ListQueues(ctx context.Context) ([]string, error) {
+	if l, ok := w.Transport.(queues.Lister); ok {
+		return l.ListQueues(ctx)
+	}
+	return nil, w.lacks("ListQueues")
+}
 
 func (w Wrapper) describer() core.Describer {
 	if d, ok := w.Transport.(core.Describer); ok {

@@ -196,7 +196,7 @@ const lowLimit = 16 << 10
 
 // engineCopies are the reasons with which the engine sends copies of received messages.
 var engineCopies = []core.SendReason{
-	core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonMoveToError, core.ReasonAudit, core.ReasonUndelivered, core.ReasonNewCopy,
+	core.ReasonDelayedRetry, core.ReasonDeferral, core.ReasonMoveToError, core.ReasonAudit, core.ReasonUndelivered, core.ReasonNewCopy, core.ReasonReturn,
 }
 
 // beyondLimit returns a message whose body alone, and whose headers alone, are larger
