@@ -319,6 +319,7 @@ func capabilities(c *Config) core.Capabilities {
 			DeadLetter:       true,
 			GroupOrder:       true, // of session queues
 			Prefetch:         true,
+			Browse:           true,
 		},
 		Limits: core.Limits{
 			DelayPrecision:  delayPrecision,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -243,10 +242,7 @@ func (r *receiver) examine(ctx context.Context, maxDeliveries int) error {
 		return nil // a dead-letter queue has no limits and no sessions
 	}
 	r.keepExpired = value(has.DeadLetteringOnMessageExpiration)
-	var limited bool
-	if r.timeToLive, limited = parseDuration(value(has.DefaultMessageTimeToLive)); !limited { // forever
-		r.timeToLive = math.MaxInt64
-	}
+	r.timeToLive = longestLife(&has.QueueProperties)
 	if err := r.t.compareSessions(r.address, &has.QueueProperties); err != nil {
 		return err
 	}

@@ -16,18 +16,20 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus/admin"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/asb/internal/message"
 	"github.com/reprise-go/reprise/transport/asb/internal/sdkclient"
 )
 
 // Transport connects endpoints to the queues and topics of a Service Bus namespace. It implements
-// core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is safe for concurrent
-// use.
+// core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and queues.Browser,
+// queues.DepthReader and queues.Lister, and is safe for concurrent use.
 type Transport struct {
 	cfg      *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps     core.Capabilities
 	sending  *connection // for all sends; each receiver has its own connection
+	peeking  peeking
 	admin    *admin.Client
 	idle     func()                 // closes idle connections of admin
 	clock    transport.ServiceClock // locks and delays are by the service's clock
@@ -44,6 +46,9 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	queues.Browser
+	queues.DepthReader
+	queues.Lister
 } = (*Transport)(nil)
 
 // New returns a transport. It does not contact the service: Check does, and an endpoint
@@ -59,6 +64,7 @@ func New(cfg Config) (*Transport, error) {
 	t := &Transport{cfg: &cfg, caps: capabilities(&cfg), idle: func() {}, life: transport.NewLifecycle()}
 	t.codec = message.Codec{Clock: &t.clock, MessageType: cfg.MessageType, MaxPostpone: cfg.MaxPostpone}
 	t.sending = &connection{connect: cfg.connect, life: t.life}
+	t.peeking.t = t
 	if _, err := t.cfg.connect(); err != nil { // does not contact the service
 		return nil, fmt.Errorf("asb: open: %w", err)
 	}
@@ -206,7 +212,10 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 // Close ends all connections and goroutines of the transport, and closes open receivers.
 // It is idempotent.
 func (t *Transport) Close(ctx context.Context) error {
-	t.life.Close(ctx, func() { t.sending.close(ctx) })
+	t.life.Close(ctx, func() {
+		t.peeking.close(ctx)
+		t.sending.close(ctx)
+	})
 	t.idle()
 	return nil
 }

@@ -129,8 +129,13 @@ func renewLocks(b *broker.Broker, path string, a arguments) (amqp10.Map, error) 
 	return amqp10.Map{{Key: "expirations", Value: arrayOf(lockedUntil)}}, nil
 }
 
+// maxPeeked is the most messages that the service returns for one request
+// (https://github.com/Azure/azure-sdk-for-python/issues/26643).
+const maxPeeked = 250
+
 func peek(b *broker.Broker, path string, a arguments) (amqp10.Map, error) {
-	messages, err := b.Peek(path, a.integer("from-sequence-number"), int(a.integer("message-count")), a.optional("session-id"))
+	limit := min(int(a.integer("message-count")), maxPeeked)
+	messages, err := b.Peek(path, a.integer("from-sequence-number"), limit, a.optional("session-id"))
 	if err != nil || len(messages) == 0 {
 		return nil, err
 	}

@@ -70,6 +70,18 @@ func PeekNow(ctx context.Context, sdk *azservicebus.Receiver) error {
 	return err
 }
 
+// PeekFrom peeks at most limit messages from a sequence number on. It returns an *UnreadableError if the SDK panics.
+func PeekFrom(ctx context.Context, c *Client, from Browser, sequence int64, limit int) ([]*azservicebus.ReceivedMessage, error) {
+	return Call(ctx, c, "peek", func() (messages []*azservicebus.ReceivedMessage, err error) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				messages, err = nil, &UnreadableError{reason}
+			}
+		}()
+		return from.PeekMessages(ctx, limit, &azservicebus.PeekMessagesOptions{FromSequenceNumber: &sequence})
+	}, nil)
+}
+
 // Browser shows messages without taking them. The SDK's Receiver and SessionReceiver
 // implement it.
 type Browser interface {
