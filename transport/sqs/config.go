@@ -112,6 +112,7 @@ const (
 	defaultStoredBytes     = 64 << 20
 	maxStoredBytes         = math.MaxInt32
 	receiveBatch           = 10
+	maxUnsettled           = 120_000 // in flight, of both kinds of queues (https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/quotas-fifo.html)
 	maxQueueNameLength     = 80
 	maxTopicNameLength     = 256
 	fifoSuffix             = ".fifo"
@@ -265,6 +266,7 @@ func capabilities(c *Config) core.Capabilities {
 			MaxDelay:        c.MaxDelay,
 			MaxLockTime:     maxVisibility,
 			MaxReceiveBatch: receiveBatch,
+			MaxUnsettled:    maxUnsettled,
 			MaxMessageBytes: c.MaxMessageBytes,
 			MaxHeaderBytes:  maxHeaderBytes,
 			MaxQueueName:    c.maxQueueName(),

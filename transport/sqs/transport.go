@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
@@ -29,7 +30,7 @@ import (
 
 // Transport connects endpoints to the queues of an account in a region. It implements
 // core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and
-// core.Describer, and is safe for concurrent use.
+// core.Describer, and queues.DepthReader and queues.Lister, and is safe for concurrent use.
 type Transport struct {
 	cfg   *Config // a pointer, which fmt does not follow: the configuration has credentials
 	caps  core.Capabilities
@@ -64,6 +65,8 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	queues.DepthReader
+	queues.Lister
 } = (*Transport)(nil)
 
 // Open returns a transport with the defaults of Config: in the region and with the credentials that the SDK finds in
