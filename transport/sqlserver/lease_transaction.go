@@ -271,18 +271,12 @@ func (d *leaseDelivery) commitWork(ctx context.Context, m *sendPlan) error {
 		var one int64
 		return scan(&one)
 	}, d.r.q.Fence, d.seq, d.claims)
-	statements := append([]*sqlexec.Statement{intact}, fence)
-	var err error
+	statements := []*sqlexec.Statement{intact, fence}
 	if sends := m.statements(); len(sends) > 0 {
 		reached = d.r.t.dialect.Savepoint(dialect.AfterHandler)
 		statements = append([]*sqlexec.Statement{intact, reached, fence}, sends...)
-		if len(m.subscribers) > 0 { // a text that the server cannot parse must not cost the handler's work
-			err, statements = tx.Run(op, intact, reached), statements[2:]
-		}
 	}
-	if err == nil {
-		err = tx.Commit(op, statements...)
-	}
+	err := tx.Commit(op, statements...)
 	switch {
 	case err == nil:
 		d.become(settled)

@@ -76,9 +76,6 @@ func (d *transactionDelivery) send(ctx context.Context, operation string, work b
 	if err != nil {
 		return d.failed(ctx, operation, err)
 	}
-	if work && len(mail.subscribers) > 0 {
-		commit = d.commitEvents
-	}
 	failed := false
 	err = d.settle(ctx, operation, work, func(ctx context.Context) error {
 		err := commit(ctx, mail.statements()...)

@@ -122,19 +122,6 @@ func (d *transactionDelivery) commit(ctx context.Context, statements ...*sqlexec
 	return d.commitFrom(ctx, dialect.AfterHandler, mark, append([]*sqlexec.Statement{d.r.t.dialect.Intact(), mark}, statements...))
 }
 
-// commitEvents is commit for statements of which the server may refuse the text, because the
-// table of a subscriber is missing: the handler's work remains then.
-func (d *transactionDelivery) commitEvents(ctx context.Context, statements ...*sqlexec.Statement) error {
-	if !d.used {
-		return d.commit(ctx, statements...)
-	}
-	mark := d.r.t.dialect.Savepoint(dialect.AfterHandler)
-	if err := d.tx.Run(ctx, d.r.t.dialect.Intact(), mark); err != nil {
-		return err
-	}
-	return d.commitFrom(ctx, dialect.AfterHandler, mark, statements)
-}
-
 // commitUndone commits these statements without the handler's work.
 func (d *transactionDelivery) commitUndone(ctx context.Context, statements ...*sqlexec.Statement) error {
 	if !d.used {

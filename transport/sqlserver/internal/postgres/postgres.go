@@ -405,7 +405,7 @@ func (Dialect) List(columns ...any) []any { return columns }
 
 // Savepoint implements dialect.Dialect.
 func (Dialect) Savepoint(name string) *sqlexec.Statement {
-	return sqlexec.Command(`savepoint ` + name)
+	return &sqlexec.Statement{SQL: `savepoint ` + name, Savepoint: true}
 }
 
 // RollbackTo implements dialect.Dialect.

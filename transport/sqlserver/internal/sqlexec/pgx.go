@@ -287,7 +287,73 @@ func (tx *pgxTransaction) Run(ctx context.Context, statements ...*Statement) err
 	if tx.Aborted() { // only a rollback is possible, to a savepoint or of the whole transaction
 		return tx.runUnprepared(ctx, statements)
 	}
-	return RunPgx(ctx, tx.conn, statements)
+	i := slices.IndexFunc(statements, func(s *Statement) bool { return s.Savepoint }) + 1
+	if i == 0 {
+		return RunPgx(ctx, tx.conn, statements)
+	}
+	texts := textsOf(tx.conn)
+	if !texts.include(statements[i:]) {
+		if err := RunPgx(ctx, tx.conn, statements[:i]); err != nil || i == len(statements) {
+			return err
+		}
+		statements = statements[i:]
+	}
+	err := RunPgx(ctx, tx.conn, statements)
+	texts.ran(statements, err)
+	return err
+}
+
+// preparedTexts has texts of statements after savepoints that pgx has prepared on one
+// connection. pgx lets the server parse all others before it executes the first statement of a
+// call: if the server refuses one, for its table does not exist, the savepoint is not set. So the
+// savepoint takes a round trip the first time that such a text is used on a connection, and none
+// later.
+type preparedTexts struct {
+	always bool // pgx prepares all texts each time
+	texts  map[string]struct{}
+}
+
+// maxPreparedTexts is half of the statements that pgx remembers by default. Texts name queues of
+// reply addresses, which come from outside.
+const maxPreparedTexts = 256
+
+// textsKey is the key of preparedTexts in the custom data of a connection.
+const textsKey = "reprise prepared texts"
+
+func textsOf(conn *pgx.Conn) *preparedTexts {
+	data := conn.PgConn().CustomData()
+	texts, ok := data[textsKey].(*preparedTexts)
+	if !ok {
+		texts = &preparedTexts{always: conn.Config().DefaultQueryExecMode == pgx.QueryExecModeDescribeExec, texts: map[string]struct{}{}}
+		data[textsKey] = texts
+	}
+	return texts
+}
+
+// include reports whether all texts are prepared.
+func (p *preparedTexts) include(statements []*Statement) bool {
+	for _, s := range statements {
+		if _, ok := p.texts[s.SQL]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// ran records that statements were run. pgx forgets texts that failed.
+func (p *preparedTexts) ran(statements []*Statement, err error) {
+	if p.always {
+		return
+	}
+	if err != nil || len(p.texts)+len(statements) > maxPreparedTexts {
+		clear(p.texts)
+	}
+	if err != nil {
+		return
+	}
+	for _, s := range statements {
+		p.texts[s.SQL] = struct{}{}
+	}
 }
 
 // runUnprepared runs statements without arguments. pgx forgets prepared statements of a

@@ -12,6 +12,9 @@ type Statement struct {
 	// statement returns no rows, or they are ignored.
 	Row func(scan Scanner) error
 
+	// Savepoint marks a statement that sets a savepoint: it is executed even if the server
+	// refuses the text of a later statement of the same call.
+	Savepoint bool
 	// Affected is the number of changed rows, once the statement is done.
 	Affected int64
 	Done     bool
