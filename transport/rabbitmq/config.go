@@ -72,7 +72,7 @@ type Config struct {
 
 	// ManagementURL is the URL of the management plugin's API,
 	// "http://user:password@host:15672". The transport asks it only for the type and the
-	// delivery limit of the queues that it receives from. The user needs the tag management
+	// delivery limit of the queues that it receives from, and in ListQueues. The user needs the tag management
 	// or monitoring, and permissions in the virtual host; empty permissions suffice. In the
 	// topology of NServiceBus, from RabbitMQ 4.0 on, Provision also makes policies with it,
 	// for which the user needs the tag policymaker.

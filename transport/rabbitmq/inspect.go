@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -140,12 +141,17 @@ func (t *Transport) managementClient() (*management.Client, error) {
 	if err != nil {
 		return nil, transport.Permanent(err)
 	}
+	return management.NewClient(u, "Config.ManagementURL", t.managementTLS(t.hosts[0])), nil
+}
+
+// managementTLS returns the settings of TLS to the management API.
+func (t *Transport) managementTLS(host *brokerHost) *tls.Config {
 	secure := t.cfg.TLS.Clone()
-	if secure == nil && t.hosts[0].tls != nil { // the URL's options apply to both, except the name in the certificate
-		secure = t.hosts[0].tls.Clone()
+	if secure == nil && host.tls != nil { // the URL's options apply to both, except the name in the certificate
+		secure = host.tls.Clone()
 		secure.ServerName = ""
 	}
-	return management.NewClient(u, secure), nil
+	return secure
 }
 
 // Names of arguments of queues.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/amqperror"
 	"github.com/reprise-go/reprise/transport/rabbitmq/internal/copylog"
@@ -23,7 +24,7 @@ import (
 
 // Transport connects endpoints to the queues of a RabbitMQ broker or cluster. It implements
 // core.Transport, core.Provisioner, core.Checker, core.Subscriber, core.Remover and
-// core.Describer, and is safe for concurrent use.
+// core.Describer, and queues.DepthReader and queues.Lister, and is safe for concurrent use.
 type Transport struct {
 	cfg    *Config       // pointers, which fmt does not follow: these have passwords
 	hosts  []*brokerHost // likewise
@@ -46,6 +47,8 @@ type Transport struct {
 	undelivered     undeliveredWatcher
 	undeliveredPoll time.Duration
 
+	managementPort, managementPortTLS int // where Config.ManagementURL is not set
+
 	copyIDs struct { // of messages sent
 		prefix string
 		last   atomic.Uint64
@@ -66,6 +69,8 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	queues.DepthReader
+	queues.Lister
 } = (*Transport)(nil)
 
 // Open returns a transport for the broker and the virtual host in the URL, with the
@@ -90,6 +95,7 @@ func New(cfg Config) (*Transport, error) {
 		life:         life,
 
 		undeliveredPoll: undeliveredPoll,
+		managementPort:  managementPort, managementPortTLS: managementPortTLS,
 	}
 	for i := range hosts {
 		t.hosts = append(t.hosts, &hosts[i])

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,19 +35,20 @@ const (
 	maxAnswer = 16 << 20
 )
 
-// Client asks the API of Config.ManagementURL, which its errors name.
+// Client asks the API at a URL.
 type Client struct {
 	client *http.Client
 	base   *url.URL // without the user
 	user   *url.Userinfo
+	source string // of the URL, for errors
 }
 
 // NewClient returns a client for a few requests: it keeps no connection. The URL includes
-// the user.
-func NewClient(u *url.URL, secure *tls.Config) *Client {
+// the user. Errors name its source, such as "Config.ManagementURL".
+func NewClient(u *url.URL, source string, secure *tls.Config) *Client {
 	base := *u
 	base.User = nil
-	return &Client{base: &base, user: u.User, client: &http.Client{
+	return &Client{base: &base, user: u.User, source: source, client: &http.Client{
 		Timeout: timeout,
 		Transport: &http.Transport{
 			Proxy:             http.ProxyFromEnvironment,
@@ -100,6 +102,26 @@ func (m *Client) Queue(ctx context.Context, vhost, queue string) (*Queue, error)
 	}
 }
 
+// Queues returns all queues of a virtual host.
+func (m *Client) Queues(ctx context.Context, vhost string) ([]*Queue, error) {
+	const pageSize = 500 // the API's limit
+	var all []*Queue
+	for number := 1; ; number++ {
+		var page struct {
+			Items []*Queue `json:"items"`
+			Pages int      `json:"page_count"`
+		}
+		query := url.Values{"disable_stats": {"true"}, "sort": {"name"}, "page": {strconv.Itoa(number)}, "page_size": {strconv.Itoa(pageSize)}}
+		if err := m.get(ctx, &page, query, "queues", vhost); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if number >= page.Pages {
+			return all, nil
+		}
+	}
+}
+
 // Pause waits before the next request about something that the API does not show yet.
 func Pause(ctx context.Context) error {
 	select {
@@ -132,7 +154,7 @@ type transientError struct{ error }
 func (e transientError) Unwrap() error { return e.error }
 
 // get requests something of a virtual host, and retries for Lag while the API itself fails.
-// Any other error explains the mistake in Config.ManagementURL.
+// Any other error explains the mistake in the URL.
 func (m *Client) get(ctx context.Context, into any, query url.Values, object, vhost string) error {
 	for deadline := time.Now().Add(Lag); ; {
 		err := m.getOnce(ctx, into, query, object, vhost)
@@ -178,7 +200,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 	u.RawQuery = query.Encode()
 	request, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
-		return transport.Permanent(fmt.Errorf("Config.ManagementURL: %w", err))
+		return transport.Permanent(fmt.Errorf("%s: %w", m.source, err))
 	}
 	password, _ := m.user.Password()
 	request.SetBasicAuth(m.user.Username(), password)
@@ -187,7 +209,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // its other fields are the URL and the operation
 		}
-		return fmt.Errorf("the management API at %s (Config.ManagementURL) cannot be reached: %w", m.base, amqperror.OfDial(err, "", false))
+		return fmt.Errorf("the management API at %s (%s) cannot be reached: %w", m.base, m.source, amqperror.OfDial(err, "", false))
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -201,7 +223,7 @@ func (m *Client) request(ctx context.Context, method string, body []byte, into a
 		return m.statusError(response, answer, object, vhost)
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return transport.Permanent(fmt.Errorf("%s (Config.ManagementURL) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, err))
+		return transport.Permanent(fmt.Errorf("%s (%s) does not answer like the management API of RabbitMQ 3.10 or later: %w", m.base, m.source, err))
 	}
 	return nil
 }
@@ -215,7 +237,7 @@ func (m *Client) statusError(response *http.Response, answer []byte, object, vho
 	if json.Unmarshal(answer, &said) == nil && said.Reason != "" {
 		reason += ": " + strings.TrimSpace(said.Reason)
 	}
-	err := fmt.Errorf("the management API at %s (Config.ManagementURL) answers %s", m.base, reason)
+	err := fmt.Errorf("the management API at %s (%s) answers %s", m.base, m.source, reason)
 	switch code := response.StatusCode; {
 	case response.Request.Method != http.MethodGet && (code == http.StatusUnauthorized || code == http.StatusForbidden):
 		return transport.Permanent(fmt.Errorf("%w: the user %q does not have the tag policymaker, which a change of policies needs (rabbitmqctl set_user_tags)", err, m.user.Username()))

@@ -23,7 +23,7 @@ func client(t *testing.T, api http.HandlerFunc) *Client {
 		t.Fatal(err)
 	}
 	u.User = url.UserPassword("app", "hunter2")
-	return NewClient(u, nil)
+	return NewClient(u, "Config.ManagementURL", nil)
 }
 
 // A node that fails for a moment, or that does not know the queue yet, is asked again.
