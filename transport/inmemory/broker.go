@@ -219,13 +219,14 @@ func (b *Broker) destinations(out *core.Outgoing, one *[1]*queue) ([]*queue, err
 // any more. ordered says whether the message keeps its place in its group, if it has one.
 func (b *Broker) newMessage(out *core.Outgoing, body []byte, now time.Time, ordered bool) *message {
 	m := &message{
-		seq:      b.lastSeq.Add(1),
-		headers:  out.Headers,
-		body:     body,
-		group:    out.GroupKey,
-		ordered:  ordered && out.GroupKey != "",
-		props:    maps.Clone(out.Properties),
-		enqueued: now.Add(out.Delay),
+		seq:     b.lastSeq.Add(1),
+		headers: out.Headers,
+		body:    body,
+		group:   out.GroupKey,
+		ordered: ordered && out.GroupKey != "",
+		props:   maps.Clone(out.Properties),
+		sent:    now,
+		delay:   out.Delay,
 	}
 	m.nativeID = strconv.FormatUint(m.seq, 10)
 	if m.id = out.Headers.Get(headers.MessageID); m.id == "" {

@@ -61,6 +61,8 @@ func Everything() core.Capabilities {
 			DeadLetter:       true,
 			GroupOrder:       true,
 			Savepoints:       true,
+			Browse:           true,
+			Take:             true,
 		},
 		Limits:     core.Limits{DelayPrecision: delayPrecision},
 		Guarantees: core.Guarantees{NativeDeliveryCount: true, ConfirmsSettlement: true},

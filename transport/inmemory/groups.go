@@ -12,6 +12,7 @@ type groups struct {
 type group struct {
 	front   *message
 	waiting ring[*message]
+	unswept int // messages in waiting that have left
 }
 
 // enter reports whether a ready message may be delivered. If not, it waits for the
@@ -41,21 +42,28 @@ func (g *groups) leave(m *message) *message {
 	if members == nil || members.front != m {
 		return nil
 	}
-	if members.waiting.len() == 0 {
-		delete(g.byKey, m.group)
-		return nil
+	for members.waiting.len() > 0 {
+		next := members.waiting.popFront()
+		if next.state != waiting {
+			members.unswept--
+			continue
+		}
+		members.front = next
+		g.waiting--
+		return next
 	}
-	members.front = members.waiting.popFront()
-	g.waiting--
-	return members.front
+	delete(g.byKey, m.group)
+	return nil
 }
 
-// all appends the waiting messages to messages.
-func (g *groups) all(messages []*message) []*message {
-	for _, members := range g.byKey {
-		for i := range members.waiting.len() {
-			messages = append(messages, members.waiting.at(i))
-		}
+// sweep is called when a message that waited has another state. Its place stays until half
+// of the places are free, so that each removal costs O(1).
+func (g *groups) sweep(m *message) {
+	g.waiting--
+	members := g.byKey[m.group]
+	members.unswept++
+	if 2*members.unswept >= members.waiting.len() {
+		members.waiting.keep(func(m *message) bool { return m.state == waiting })
+		members.unswept = 0
 	}
-	return messages
 }

@@ -2,7 +2,6 @@ package inmemory
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -59,8 +58,12 @@ func (t *Transport) Peek(queue string) ([]core.Incoming, error) {
 			found = append(found, m)
 		}
 	}
-	inGroups := q.groups.all(nil)
-	slices.SortFunc(inGroups, func(a, b *message) int { return cmp.Compare(a.seq, b.seq) })
+	var inGroups []*message
+	for i := range q.stored.entries.len() {
+		if m := q.stored.entries.at(i).message; m != nil && m.state == waiting {
+			inGroups = append(inGroups, m)
+		}
+	}
 	messages := make([]core.Incoming, 0, cap(found))
 	for _, m := range append(found, inGroups...) {
 		in := m.incoming()

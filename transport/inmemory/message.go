@@ -19,7 +19,8 @@ type message struct {
 	ordered     bool              // the group is kept in order
 	generatedID bool              // an adapter made the id, as a header says
 	props       map[string]string // likewise
-	enqueued    time.Time
+	sent        time.Time
+	delay       time.Duration
 	expires     time.Time // zero: never
 
 	delivered bool
@@ -41,6 +42,7 @@ const (
 	ready
 	waiting // for earlier messages of its group
 	held
+	leaving // taken by a tool, and its replacements are being sent
 	gone
 )
 
@@ -57,7 +59,7 @@ func (m *message) incoming() core.Incoming {
 		DeliveryCount: 1 + m.failures,
 		Redelivered:   m.delivered,
 		LastError:     m.lastError,
-		EnqueuedAt:    m.enqueued,
+		EnqueuedAt:    m.sent.Add(m.delay),
 		ExpiresAt:     m.expires,
 	}
 }

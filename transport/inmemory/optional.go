@@ -90,27 +90,11 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	if err := d.atomic(); err != nil {
 		return d.failed(verb, err)
 	}
-	// Anything that can be refused is refused here: a queue, once it exists, exists for
-	// ever and accepts every message.
-	destinations := make([][]*queue, len(out))
-	for i := range out {
-		err := transport.CheckOutgoing(&out[i], &d.receiver.transport.caps)
-		if err == nil {
-			destinations[i], err = d.receiver.transport.broker.destinations(&out[i], new([1]*queue))
-		}
-		if err == nil {
-			err = transport.CheckSubscribers(ctx, &out[i], len(destinations[i]))
-		}
-		if err != nil {
-			return d.failed(verb, transport.NoneSent(out, i, err))
-		}
+	send, err := d.receiver.transport.prepare(ctx, out)
+	if err != nil {
+		return d.failed(verb, err)
 	}
-	return d.consumeAfter(ctx, verb, func() {
-		now := time.Now()
-		for i := range out {
-			d.receiver.transport.deliver(&out[i], destinations[i], now)
-		}
-	})
+	return d.consumeAfter(ctx, verb, send)
 }
 
 // consumeAfter settles the message, calls send and then consumes the message. Only a
@@ -206,9 +190,8 @@ func (d *delivery) DeadLetter(ctx context.Context, letter core.DeadLetter) error
 		headers.Set(HeaderDeadLetterReason, strings.ToValidUTF8(string(letter.Reason), "?"))
 		headers.Set(HeaderDeadLetterDescription, strings.ToValidUTF8(letter.Description, "?"))
 		broker := d.receiver.transport.broker
-		now := time.Now()
 		out := core.Outgoing{ID: d.in.ID, Headers: headers, GroupKey: d.in.GroupKey, Properties: d.in.Properties}
 		// Neither copy's body is ever written, so the new one may share it.
-		dead.send(broker.newMessage(&out, d.in.Body, now, false), now)
+		dead.send(broker.newMessage(&out, d.in.Body, time.Now(), false))
 	})
 }

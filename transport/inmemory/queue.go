@@ -13,10 +13,11 @@ type queue struct {
 
 	mu       sync.Mutex
 	ready    ring[*message] // in order of delivery; expired ones stay until swept
-	unswept  int            // messages in ready that are gone
+	unswept  int            // messages in ready that have left
 	delayed  int
 	inFlight int
 	groups   groups
+	stored   index // all messages
 
 	// deadlines holds every message whose state time will change. One timer serves them
 	// all; it is set for armed, or not set if armed is zero.
@@ -65,10 +66,11 @@ func (q *queue) wakeOne() *waiter {
 func (q *queue) available() int { return q.ready.len() - q.unswept }
 
 // send stores a new message.
-func (q *queue) send(m *message, now time.Time) {
+func (q *queue) send(m *message) {
 	q.mu.Lock()
-	if m.enqueued.After(now) {
-		q.delay(m, m.enqueued)
+	q.stored.add(m)
+	if m.delay > 0 {
+		q.delay(m, m.sent.Add(m.delay))
 	} else {
 		q.makeReady(m, false)
 	}
@@ -90,6 +92,7 @@ func (q *queue) delay(m *message, due time.Time) {
 // its group can be delivered.
 func (q *queue) remove(m *message) {
 	m.state = gone
+	q.stored.remove(m.seq)
 	if !m.ordered {
 		return
 	}
@@ -122,7 +125,7 @@ func (q *queue) makeReady(m *message, first bool) {
 func (q *queue) next() *message {
 	for q.ready.len() > 0 {
 		m := q.ready.popFront()
-		if m.state == gone {
+		if m.state != ready {
 			q.unswept--
 			continue
 		}
@@ -188,16 +191,38 @@ func (q *queue) advance(now time.Time) {
 	}
 }
 
-// expire removes a ready message. Its place in the ring stays until half of the ring's
-// places are free, so that each removal costs O(1).
+// expire removes a ready message.
 func (q *queue) expire(m *message) {
 	q.remove(m)
 	*m = message{state: gone} // the ring must not keep headers and body alive
+	q.sweep()
+}
+
+// sweep is called when a message in the ring of ready ones has another state. Its place stays
+// until half of the ring's places are free, so that each removal costs O(1).
+func (q *queue) sweep() {
 	q.unswept++
 	if 2*q.unswept >= q.ready.len() {
-		q.ready.keep(func(m *message) bool { return m.state != gone })
+		q.ready.keep(func(m *message) bool { return m.state == ready })
 		q.unswept = 0
 	}
+}
+
+// withdraw takes a message that no receiver has out of its queue. Until it is removed, it counts
+// as in flight, and the next message of its group waits.
+func (q *queue) withdraw(m *message) {
+	q.deadlines.remove(m)
+	before := m.state
+	m.state = leaving
+	switch before {
+	case ready:
+		q.sweep()
+	case delayed:
+		q.delayed--
+	case waiting:
+		q.groups.sweep(m)
+	}
+	q.inFlight++
 }
 
 // purge removes the ready messages and returns their number.

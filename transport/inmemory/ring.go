@@ -15,6 +15,8 @@ func (r *ring[T]) len() int { return r.count }
 
 func (r *ring[T]) at(i int) T { return r.items[(r.head+i)&(len(r.items)-1)] }
 
+func (r *ring[T]) set(i int, item T) { r.items[(r.head+i)&(len(r.items)-1)] = item }
+
 func (r *ring[T]) pushBack(item T) {
 	if r.count == len(r.items) {
 		r.resize(max(minRing, 2*r.count))

@@ -64,6 +64,30 @@ func (t *Transport) deliver(out *core.Outgoing, queues []*queue, now time.Time) 
 	}
 	body := bytes.Clone(out.Body)
 	for _, q := range queues {
-		q.send(t.broker.newMessage(out, body, now, t.caps.GroupOrder), now)
+		q.send(t.broker.newMessage(out, body, now, t.caps.GroupOrder))
 	}
+}
+
+// prepare returns a function that sends all messages and cannot fail. Anything that can be
+// refused is refused here: a queue, once it exists, exists for ever and accepts every message.
+func (t *Transport) prepare(ctx context.Context, out []core.Outgoing) (send func(), err error) {
+	destinations := make([][]*queue, len(out))
+	for i := range out {
+		err := transport.CheckOutgoing(&out[i], &t.caps)
+		if err == nil {
+			destinations[i], err = t.broker.destinations(&out[i], new([1]*queue))
+		}
+		if err == nil {
+			err = transport.CheckSubscribers(ctx, &out[i], len(destinations[i]))
+		}
+		if err != nil {
+			return nil, transport.NoneSent(out, i, err)
+		}
+	}
+	return func() {
+		now := time.Now()
+		for i := range out {
+			t.deliver(&out[i], destinations[i], now)
+		}
+	}, nil
 }

@@ -2,11 +2,13 @@ package suite
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -26,6 +28,10 @@ type changes struct {
 	remove        func(t *brokenTransport, queues, topics []string, next func(queues, topics []string) error) error
 	subscribe     func(t *brokenTransport, queue string, topics []string, next func() error) error
 	unsubscribe   func(t *brokenTransport, queue string, topics []string, next func() error) error
+	browse        func(t *brokenTransport, r queues.Request, next func(r queues.Request) (queues.Page, error)) (queues.Page, error)
+	take          func(t *brokenTransport, queue string, takes []queues.Take, next func(takes ...queues.Take) ([]queues.TakeResult, error)) ([]queues.TakeResult, error)
+	depth         func(t *brokenTransport, queue string, next func() (queues.Depth, error)) (queues.Depth, error)
+	list          func(t *brokenTransport, next func() ([]string, error)) ([]string, error)
 	open          func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
 	close         func(t *brokenTransport, next func() error) error
 	receive       func(r *brokenReceiver, ctx context.Context, dst []core.Delivery, next func(ctx context.Context, dst []core.Delivery) (int, error)) (int, error)
@@ -51,6 +57,9 @@ type base interface {
 	core.Checker
 	core.Remover
 	core.Describer
+	queues.Browser
+	queues.Taker
+	queues.Lister
 }
 
 // brokenTransport is a sound transport with changes.
@@ -143,6 +152,43 @@ func (t *brokenTransport) Unsubscribe(ctx context.Context, queue string, topics 
 	next := func() error { return t.base.Unsubscribe(ctx, queue, topics...) }
 	if t.changes.unsubscribe != nil {
 		return t.changes.unsubscribe(t, queue, topics, next)
+	}
+	return next()
+}
+
+func (t *brokenTransport) Browse(ctx context.Context, r queues.Request) (queues.Page, error) {
+	next := func(r queues.Request) (queues.Page, error) {
+		page, err := t.base.Browse(ctx, r)
+		for i := range page.Messages {
+			unparsed(&page.Messages[i].Incoming)
+			readNative(&page.Messages[i].Incoming)
+		}
+		return page, err
+	}
+	if t.changes.browse != nil {
+		return t.changes.browse(t, r, next)
+	}
+	return next(r)
+}
+
+func (t *brokenTransport) Take(ctx context.Context, queue string, takes []queues.Take) ([]queues.TakeResult, error) {
+	next := func(takes ...queues.Take) ([]queues.TakeResult, error) {
+		takes = slices.Clone(takes)
+		for i := range takes {
+			takes[i].Out = withNative(takes[i].Out)
+		}
+		return t.base.Take(ctx, queue, takes)
+	}
+	if t.changes.take != nil {
+		return t.changes.take(t, queue, takes, next)
+	}
+	return next(takes...)
+}
+
+func (t *brokenTransport) ListQueues(ctx context.Context) ([]string, error) {
+	next := func() ([]string, error) { return t.base.ListQueues(ctx) }
+	if t.changes.list != nil {
+		return t.changes.list(t, next)
 	}
 	return next()
 }

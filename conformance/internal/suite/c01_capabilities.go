@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 )
 
 var capabilityCases = []testCase{
@@ -241,6 +242,41 @@ var capabilityCases = []testCase{
 		t.wantOnce(expected, answers)
 		for _, queue := range []string{asking.queue, answering.queue, asking.errorQueue, answering.errorQueue} {
 			t.wantLeft(queue, "after all questions were answered")
+		}
+	}},
+	{rule: "C1", title: "a transport claims Browse and Take exactly if it has their methods", modes: inHighest, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		ctx, cancel := t.withTimeout()
+		defer cancel()
+		for _, c := range []struct {
+			name    string
+			claimed bool
+			call    func() error
+		}{
+			{"Browse", t.caps.Browse, func() error {
+				browser, ok := transport.(queues.Browser)
+				if !ok {
+					return errors.ErrUnsupported
+				}
+				_, err := browser.Browse(ctx, queues.Request{Queue: queue, Limit: 1})
+				return err
+			}},
+			{"Take", t.caps.Take, func() error {
+				taker, ok := transport.(queues.Taker)
+				if !ok {
+					return errors.ErrUnsupported
+				}
+				_, err := taker.Take(ctx, queue, nil)
+				return err
+			}},
+		} {
+			switch err := c.call(); {
+			case c.claimed && err != nil:
+				t.fail(fmt.Sprintf("a transport that claims %s has a method %s, which returns nil", c.name, c.name), "%v", err)
+			case !c.claimed && !errors.Is(err, errors.ErrUnsupported):
+				t.fail(fmt.Sprintf("a transport that does not claim %s has no method %s, or one that returns errors.ErrUnsupported", c.name, c.name), "%v", err)
+			}
 		}
 	}},
 	{rule: "C1", title: "Postpone is refused without GroupOrder", modes: withRedelivery, needs: []need{noGroupOrder}, run: func(t *caseT) {

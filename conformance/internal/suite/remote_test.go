@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -209,6 +210,45 @@ func (t *remote) Remove(ctx context.Context, queues, topics []string) error {
 		return fmt.Errorf("remote: remove: %w", err)
 	}
 	return c.transport.Remove(ctx, queues, topics)
+}
+
+func (t *remote) Browse(ctx context.Context, r queues.Request) (page queues.Page, err error) {
+	err = t.call("browse", func(c *connection) error {
+		page, err = c.transport.Browse(ctx, r)
+		return err
+	})
+	return page, err
+}
+
+func (t *remote) Take(ctx context.Context, queue string, takes []queues.Take) (results []queues.TakeResult, err error) {
+	err = t.call("take", func(c *connection) error {
+		results, err = c.transport.Take(ctx, queue, takes)
+		return err
+	})
+	if err != nil {
+		return nil, err // the answer did not arrive
+	}
+	return results, nil
+}
+
+func (t *remote) ListQueues(ctx context.Context) (names []string, err error) {
+	err = t.call("list queues", func(c *connection) error {
+		names, err = c.transport.ListQueues(ctx)
+		return err
+	})
+	return names, err
+}
+
+// call does something on the server.
+func (t *remote) call(operation string, do func(c *connection) error) error {
+	c, err := t.connected()
+	if err == nil {
+		err = c.call(func() error { return do(c) })
+	}
+	if err != nil {
+		return fmt.Errorf("remote: %s: %w", operation, err)
+	}
+	return nil
 }
 
 func (t *remote) CheckTopic(topic string) error { return t.rules.CheckTopic(topic) }

@@ -29,6 +29,7 @@ type suite struct {
 	// Properties of the transport, determined at the start.
 	caps                          core.Capabilities
 	provisioner, checker, remover bool
+	depths, lister                bool
 
 	// The duration of a delivery's lock, in the mode with the shortest one; 0: it does
 	// not end. lock is for transports that Open returns, shortLock for those used by
@@ -108,7 +109,7 @@ func (s *suite) separate(t *testing.T) (*suite, error) {
 	}
 	h.seed, h.quietPeriod, h.process = s.h.seed, s.h.quietPeriod, s.h.process
 	return &suite{
-		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, remover: s.remover,
+		h: h.withoutLabels(), report: s.report, caps: s.caps, provisioner: s.provisioner, checker: s.checker, remover: s.remover, depths: s.depths, lister: s.lister,
 		lock: s.lock, shortLock: s.shortLock, short: s.short, probed: true,
 		run: fmt.Sprintf("%s-%d", s.run, s.names.Add(1)), spinLimit: s.spinLimit, abort: s.abort,
 	}, nil
@@ -145,6 +146,7 @@ func (s *suite) probe(t *caseT) {
 		t.stop("the transport is a core.Provisioner, or Harness.Queue makes queues", "%T has no method Provision, and Harness.Queue is nil", transport)
 	}
 	s.probed = true
+	s.probeQueues(t, transport)
 }
 
 // probeLocks determines the duration of a delivery's lock.

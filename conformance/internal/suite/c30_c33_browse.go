@@ -1,0 +1,641 @@
+package suite
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
+)
+
+// lookClosely looks at a queue in every way.
+func (t *caseT) lookClosely(transport core.Transport, queue string) {
+	keys := slices.Collect(maps.Values(t.keysOf(t.look(transport, queue, 3))))
+	t.look(transport, queue, 100)
+	t.lookOn(transport, queues.Request{Queue: queue, Limit: 2, WithoutBody: true})
+	if len(keys) > 0 {
+		t.page(transport, queues.Request{Queue: queue, Limit: len(keys), Keys: keys})
+	}
+}
+
+// promptly is how long a delivery may take that waits for nothing.
+func (t *caseT) promptly() time.Duration { return t.suite.h.DelayTolerance + t.quietPeriod()/10 }
+
+var browseCases = []testCase{
+	{rule: "C30", title: "a look changes neither the order nor the counts of messages", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		// The second queue shows how the broker delivers without a look.
+		var delivered [2][]string
+		for i := range delivered {
+			queue := t.queue(transport)
+			var bodies []string
+			for n := range 6 {
+				bodies = append(bodies, fmt.Sprintf("body %d", n))
+				t.send(transport, t.message(queue, bodies[n]))
+			}
+			r := t.receiver(transport, queue, 1)
+			t.abandon(r.next())
+			r.close()
+			if i == 0 {
+				t.lookFor(transport, queue, bodies...)
+				for range 3 {
+					t.lookClosely(transport, queue)
+				}
+			}
+			r = t.receiver(transport, queue, 1)
+			counts := map[string]int{}
+			for range bodies {
+				d := r.next()
+				in := d.Incoming()
+				counts[string(in.Body)]++
+				delivered[i] = append(delivered[i], fmt.Sprintf("%s: delivery %d, redelivered %t", in.Body, in.DeliveryCount, in.Redelivered))
+				t.complete(d)
+			}
+			r.close()
+			t.wantLeft(queue, "after all messages were completed")
+		}
+		if !slices.Equal(delivered[0], delivered[1]) {
+			t.fail(fmt.Sprintf("messages are delivered after a look as without one: %s", sample(delivered[1])), "%s", sample(delivered[0]))
+		}
+	}},
+	{rule: "C30", title: "a look locks no message", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport, other := t.open(), t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 5))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(other, queue, bodies...)
+		r := t.receiver(transport, queue, 5)
+		for range bodies {
+			start := time.Now()
+			t.lookClosely(other, queue)
+			d := r.next()
+			if took := time.Since(start); took > t.promptly() {
+				t.recordLate("a delivery after a look took %v", took)
+				t.fail("a message is delivered to a receiver right after a look at it", "it took %v", took)
+			}
+			t.complete(d)
+		}
+		r.close()
+		t.wantLeft(queue, "after all were completed")
+	}},
+	{rule: "C30", title: "a look at a message in flight keeps it in flight", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport, other := t.open(), t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "held"))
+		r, rival := t.receiver(transport, queue, 1), t.receiver(other, queue, 1)
+		d, mine := t.nextOf(r, rival)
+		before := d.LockedUntil()
+		for range 3 {
+			t.lookClosely(other, queue)
+		}
+		if after := d.LockedUntil(); !after.Equal(before) {
+			t.fail(fmt.Sprintf("LockedUntil stays %v", before), "%v", after)
+		}
+		mine.wantSilence("a message that is in flight is delivered to no other receiver after a look")
+		t.complete(d)
+		r.close()
+		rival.close()
+		t.wantLeft(queue, "after the message was completed")
+	}},
+	{rule: "C30", title: "a look keeps due times and messages that expire", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		plain, delayed, expiring := t.message(queue, "plain"), t.message(queue, "delayed"), t.message(queue, "expiring")
+		bodies := []string{"plain"}
+		start := time.Now()
+		t.send(transport, plain)
+		if t.caps.DelayedDelivery {
+			delayed.Delay = t.briefDelay()
+			t.send(transport, delayed)
+			bodies = append(bodies, "delayed")
+		}
+		due := time.Now().Add(delayed.Delay)
+		if t.caps.TimeToBeReceived {
+			expiring.TimeToBeReceived = t.timeout() + time.Hour
+			t.send(transport, expiring)
+			bodies = append(bodies, "expiring")
+		}
+		for range 3 {
+			t.lookClosely(transport, queue)
+		}
+		r := t.receiver(transport, queue, 3)
+		for range bodies {
+			d := r.next()
+			if string(d.Incoming().Body) == "delayed" {
+				t.wantOnTime("a message that was looked at", delayed.Delay, start.Add(delayed.Delay), due, time.Now())
+			}
+			t.complete(d)
+		}
+		r.close()
+		t.wantLeft(queue, "after all messages were completed")
+	}},
+	{rule: "C30", title: "a look keeps groups in order", modes: withRedelivery, needs: []need{browsing, groupOrder}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.groupQueue(transport)
+		bodies := []string{"first", "second", "third"}
+		t.sendGroup(transport, queue, "one", bodies...)
+		r := t.receiver(transport, queue, 3)
+		t.lookFor(transport, queue, bodies...)
+		for _, want := range bodies {
+			d := r.next()
+			if body := string(d.Incoming().Body); body != want {
+				t.fail(fmt.Sprintf("the messages of a group are delivered in their order: %q", want), "%q", body)
+			}
+			t.lookClosely(transport, queue)
+			r.wantSilence("while a message of a group is in flight, no other one is delivered, also after a look")
+			t.complete(d)
+		}
+		r.close()
+		t.wantLeft(queue, "after all messages were completed")
+	}},
+	{rule: "C30", title: "a look at a queue that does not exist returns core.ErrQueueNotFound", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		t.queue(transport)
+		missing := t.uniqueName()
+		for _, r := range []queues.Request{{Limit: 1}, {Limit: 1, Keys: []string{"1"}}} {
+			r.Queue = missing
+			if page, err := t.tryPage(transport, r); !errors.Is(err, core.ErrQueueNotFound) {
+				t.fail("Browse of a queue that does not exist returns core.ErrQueueNotFound", "%v, %v", page, err)
+			}
+		}
+		if err := t.trySend(transport, t.message(missing, "lost")); !errors.Is(err, core.ErrQueueNotFound) {
+			t.fail("Browse creates nothing: a Send to the missing queue returns core.ErrQueueNotFound", "%v", err)
+		}
+	}},
+
+	{rule: "C31", title: "each message of a long queue is shown once", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, manyDeliveries))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies[len(bodies)-1])
+		t.wantSeen("in pages of 100", t.look(transport, queue, 100), bodies)
+		t.wantSeen("in one page, or as many as the broker needs", t.look(transport, queue, 2*manyDeliveries), bodies)
+	}},
+	{rule: "C31", title: "waiting, delayed and locked messages are shown once each", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		first := []string{"locked 1", "locked 2", "abandoned", "released"}
+		t.sendEach(transport, queue, first...)
+		r := t.receiver(transport, queue, 4)
+		held := r.takeBodies("four messages are delivered", first...)
+		r.SetMaxInFlight(0)
+		t.abandon(held["abandoned"])
+		t.release(held["released"])
+		bodies := append(first, "waiting 1", "waiting 2", "waiting 3")
+		t.sendEach(transport, queue, "waiting 1", "waiting 2", "waiting 3")
+		if t.caps.DelayedDelivery {
+			var delayed []core.Outgoing
+			for i := range 5 { // which are due at the same time
+				m := t.message(queue, fmt.Sprintf("delayed %d", i))
+				m.Delay = t.outlasting()
+				delayed = append(delayed, m)
+				bodies = append(bodies, string(m.Body))
+			}
+			t.send(transport, delayed...)
+		}
+		t.lookFor(transport, queue, bodies...)
+		for limit := 1; limit <= len(bodies)+1; limit += 2 {
+			t.wantSeen(fmt.Sprintf("in pages of %d", limit), t.look(transport, queue, limit), bodies)
+		}
+		t.complete(held["locked 1"], held["locked 2"])
+	}},
+	{rule: "C31", title: "messages that leave during a look hide no other", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 20))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies...)
+		page := t.page(transport, queues.Request{Queue: queue, Limit: 6})
+		r := t.receiver(t.open(), queue, 8)
+		left := r.take(8)
+		t.complete(left...)
+		r.close()
+		gone := bodiesIn(incomingOfDeliveries(left))
+		stayed := slices.DeleteFunc(slices.Clone(bodies), func(body string) bool { return slices.Contains(gone, body) })
+		rest := t.lookOn(transport, queues.Request{Queue: queue, Limit: 6, After: page.Next})
+		t.wantSeen("after 8 of 20 messages have left between its first page and the second", append(page.Messages, rest...), stayed, gone...)
+	}},
+	{rule: "C31", title: "messages that come back during a look are not shown twice", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 12))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies...)
+		r := queues.Request{Queue: queue, Limit: 3}
+		var seen []queues.Message
+		var back []string
+		for n := 0; ; n++ {
+			page := t.page(transport, r)
+			seen = append(seen, page.Messages...)
+			if page.Next == "" {
+				break
+			}
+			r.After = page.Next
+			if n > 2 {
+				continue
+			}
+			receiver := t.receiver(t.open(), queue, 2)
+			both := receiver.take(2)
+			back = append(back, bodiesIn(incomingOfDeliveries(both))...)
+			t.abandon(both[0])
+			t.release(both[1])
+			receiver.close()
+		}
+		stayed := slices.DeleteFunc(slices.Clone(bodies), func(body string) bool { return slices.Contains(back, body) })
+		t.wantSeen("while others come back", seen, stayed, back...)
+	}},
+	{rule: "C31", title: "looks beside senders and receivers show each message once", modes: withRedelivery, needs: []need{browsing}, run: lookBesideTraffic},
+
+	{rule: "C32", title: "a page has at most Limit messages, and Next of the last one is empty", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		if got := t.look(transport, queue, 5); len(got) > 0 {
+			t.fail("an empty queue has an empty page", "%d messages", len(got))
+		}
+		bodies := bodiesOf(t.messages(queue, 6))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies...)
+		for limit := 1; limit <= 7; limit++ {
+			t.wantSeen(fmt.Sprintf("in pages of %d", limit), t.look(transport, queue, limit), bodies)
+		}
+		page := t.page(transport, queues.Request{Queue: queue, Limit: 2})
+		repeated := t.page(transport, queues.Request{Queue: queue, Limit: 2})
+		second := queues.Request{Queue: queue, Limit: 2, After: page.Next}
+		if got, want := bodiesIn(incomingOf(repeated.Messages)), bodiesIn(incomingOf(page.Messages)); !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("the first page of an unchanged queue is the same again: %s", sample(want)), "%s", sample(got))
+		}
+		if got, want := bodiesIn(incomingOf(t.page(transport, second).Messages)), bodiesIn(incomingOf(t.page(transport, second).Messages)); !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("Next of a page can be used again, with the same result: %s", sample(want)), "%s", sample(got))
+		}
+		for _, limit := range []int{0, -1} {
+			if _, err := t.tryPage(transport, queues.Request{Queue: queue, Limit: limit}); err == nil {
+				t.fail("a Limit below 1 is refused", "Limit %d is not", limit)
+			}
+		}
+	}},
+	{rule: "C32", title: "Next is usable after its message has left, and by another process", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 8))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies...)
+		page := t.page(transport, queues.Request{Queue: queue, Limit: 3})
+		rest := t.lookOn(transport, queues.Request{Queue: queue, Limit: 3, After: page.Next})
+		t.close(transport)
+		transport = t.open()
+		if got, want := bodiesIn(incomingOf(t.lookOn(transport, queues.Request{Queue: queue, Limit: 3, After: page.Next}))), bodiesIn(incomingOf(rest)); !slices.Equal(got, want) {
+			t.fail(fmt.Sprintf("another process continues a look by Next: %s", sample(want)), "%s", sample(got))
+		}
+		r := t.receiver(transport, queue, 8)
+		left := r.take(8)
+		for _, m := range page.Messages { // the page's last is among them
+			for _, d := range left {
+				if bytes.Equal(d.Incoming().Body, m.Body) {
+					t.complete(d)
+				}
+			}
+		}
+		got := t.lookOn(transport, queues.Request{Queue: queue, Limit: 3, After: page.Next})
+		t.wantSeen("which continues after its message has left", got, bodiesIn(incomingOf(rest)))
+		r.close()
+	}},
+	{rule: "C32", title: "Next is usable after a restart of the broker", modes: inHighest, exclusive: true, needs: []need{browsing, brokerControl, durable}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 8))
+		t.sendEach(transport, queue, bodies...)
+		t.lookFor(transport, queue, bodies...)
+		page := t.page(transport, queues.Request{Queue: queue, Limit: 3})
+		broker := t.brokerController()
+		broker.kill()
+		broker.start()
+		var rest []queues.Message
+		t.await("Browse works again after a restart of the broker", func() bool {
+			_, err := t.tryPage(transport, queues.Request{Queue: queue, Limit: 1})
+			return err == nil
+		})
+		rest = t.lookOn(transport, queues.Request{Queue: queue, Limit: 3, After: page.Next})
+		t.wantSeen("with a restart of the broker after its first page", append(page.Messages, rest...), bodies)
+	}},
+	{rule: "C32", title: "After is the Next of a page of the same queue, or refused", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue, other := t.queue(transport), t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 4))
+		var next string
+		for _, q := range []string{other, queue} {
+			t.sendEach(transport, q, bodies...)
+			t.lookFor(transport, q, bodies...)
+			page := t.page(transport, queues.Request{Queue: q, Limit: 2})
+			if q == queue {
+				for name, text := range map[string]string{
+					"the Next of another queue": next, "a Next with more text": page.Next + "x", "more text and a Next": "x" + page.Next,
+					"a space": " ", "any text": "'; drop table messages; --", "a negative number": "-1", "a long text": string(make([]byte, 100<<10)),
+				} {
+					if got, err := t.tryPage(transport, queues.Request{Queue: queue, Limit: 2, After: text}); err == nil {
+						t.fail("After that is no Next of a page of the queue is refused", "%s, %s, is not: a page of %d messages", name, excerpt([]byte(text)), len(got.Messages))
+					}
+				}
+			}
+			next = page.Next
+		}
+	}},
+	{rule: "C32", title: "MaxBytes bounds a page", modes: inHighest, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		var bodies []string
+		for i := range 6 {
+			m := t.message(queue, fmt.Sprintf("%d%s", i, bytes.Repeat([]byte("x"), 10_000)))
+			bodies = append(bodies, string(m.Body))
+			t.send(transport, m)
+		}
+		t.lookFor(transport, queue, bodies...)
+		for _, limit := range []int{1, 5_000, 25_000} {
+			r := queues.Request{Queue: queue, Limit: 100, MaxBytes: limit}
+			var all []queues.Message
+			for range maxPages {
+				page := t.page(transport, r)
+				size := 0
+				for _, m := range page.Messages[:max(0, len(page.Messages)-1)] {
+					size += m.BodyBytes
+				}
+				if size >= limit {
+					t.fail(fmt.Sprintf("one message alone of a page is beyond MaxBytes, %d", limit), "%d messages, and %d bytes without the last one", len(page.Messages), size)
+				}
+				all = append(all, page.Messages...)
+				if r.After = page.Next; r.After == "" {
+					break
+				}
+			}
+			t.wantSeen(fmt.Sprintf("in pages of %d bytes", limit), all, bodies)
+		}
+	}},
+	{rule: "C32", title: "messages are found by their keys", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		bodies := bodiesOf(t.messages(queue, 6))
+		t.sendEach(transport, queue, bodies...)
+		keys := t.keysOf(t.lookFor(transport, queue, bodies...))
+		want := []string{bodies[4], bodies[1]}
+		r := queues.Request{Queue: queue, Limit: 2, Keys: []string{keys[want[0]], keys[want[1]]}}
+		t.wantSeen("by two keys", t.page(transport, r).Messages, want)
+		receiver := t.receiver(transport, queue, 6)
+		for _, d := range receiver.take(6) {
+			if string(d.Incoming().Body) == want[0] {
+				t.complete(d)
+			} else {
+				t.release(d)
+			}
+		}
+		receiver.close()
+		t.wantSeen("by two keys, of which one has left the queue", t.page(transport, r).Messages, want[1:])
+		r.Limit = 1
+		if _, err := t.tryPage(transport, r); err == nil {
+			t.fail("more Keys than Limit are refused", "2 keys with Limit 1 are not")
+		}
+	}},
+
+	{rule: "C33", title: "a message is shown as the next delivery has it", needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		rich, bare, long := t.richMessage(queue), core.Outgoing{Queue: queue, ID: t.id()}, t.message(queue, "long")
+		long.Body = t.randomBytes(20 << 10)
+		if t.caps.TimeToBeReceived {
+			long.TimeToBeReceived = t.timeout() + time.Hour
+		}
+		bodies := []string{string(rich.Body), "", string(long.Body)}
+		t.send(transport, rich, bare, long)
+		shown := byBody(t.lookFor(transport, queue, bodies...))
+		r := t.receiver(transport, queue, 3)
+		for range bodies {
+			d := r.next()
+			t.wantShown(shown[string(d.Incoming().Body)], d)
+			t.complete(d)
+		}
+	}},
+	{rule: "C33", title: "a message that failed is shown with its count", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "fails"))
+		for range 3 {
+			shown := t.lookFor(transport, queue, "fails")[0]
+			r := t.receiver(transport, queue, 1)
+			d := r.next()
+			t.wantShown(shown, d)
+			t.abandon(d)
+			r.close()
+		}
+	}},
+	{rule: "C33", title: "a message that cannot be parsed is shown as malformed", needs: []need{browsing, corruption}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		body := t.suite.h.Corrupt(t, queue)
+		shown := byBody(t.lookFor(transport, queue, string(body)))[string(body)]
+		d := t.receiver(transport, queue, 1).next()
+		t.wantMalformed(d, body)
+		t.wantShown(shown, d)
+		t.complete(d)
+	}},
+	{rule: "C33", title: "the native properties of a message are shown", modes: inHighest, needs: []need{browsing, nativeMessages}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		describe := t.suite.h.SendNative(t, queue, "Native.Message")
+		var shown []queues.Message
+		t.await("a look shows a message with native properties", func() bool {
+			shown = t.look(transport, queue, 10)
+			return len(shown) > 0
+		})
+		d := t.receiver(transport, queue, 1).next()
+		if got, want := describe(shown[0].Native), describe(d.Incoming().Native); got != want {
+			t.fail(fmt.Sprintf("Incoming.Native is as in the next delivery: %s", want), "%s", got)
+		}
+		t.complete(d)
+	}},
+	{rule: "C33", title: "the state of a message says whether a receiver could get it", modes: withRedelivery, needs: []need{browsing}, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		t.send(transport, t.message(queue, "held"))
+		r := t.receiver(transport, queue, 1)
+		d := r.next()
+		r.SetMaxInFlight(0)
+		bodies := []string{"held", "waiting"}
+		t.send(transport, t.message(queue, "waiting"))
+		var from, to time.Time
+		if t.caps.DelayedDelivery {
+			m := t.message(queue, "delayed")
+			m.Delay = t.outlasting()
+			from = time.Now().Add(m.Delay)
+			t.send(transport, m)
+			to = time.Now().Add(m.Delay)
+			bodies = append(bodies, "delayed")
+		}
+		want := map[string]queues.State{"held": queues.Locked, "waiting": queues.Ready, "delayed": queues.Delayed}
+		var shown []queues.Message
+		if !t.awaitTrue(func() bool {
+			shown = t.lookFor(transport, queue, bodies...)
+			return !slices.ContainsFunc(shown, func(m queues.Message) bool { return m.State != want[string(m.Body)] })
+		}) {
+			for _, m := range shown {
+				if m.State != want[string(m.Body)] {
+					t.fail(fmt.Sprintf("the message %q is %v", m.Body, want[string(m.Body)]), "it is %v", m.State)
+				}
+			}
+		}
+		for _, m := range shown {
+			tolerance := t.caps.DelayPrecision + expiryTolerance
+			switch due := m.DueAt; {
+			case m.State != queues.Delayed && !due.IsZero():
+				t.fail(fmt.Sprintf("DueAt of a message that is %v is the zero time", m.State), "%v", due)
+			case m.State == queues.Delayed && (due.Before(from.Add(-tolerance)) || due.After(to.Add(tolerance))):
+				t.fail(fmt.Sprintf("DueAt of the delayed message is between %v and %v", from, to), "%v", due)
+			}
+		}
+		t.complete(d)
+	}},
+	{rule: "C33", title: "a message that was shown belongs to the caller", needs: []need{browsing}, modes: inHighest, run: func(t *caseT) {
+		transport := t.open()
+		queue := t.queue(transport)
+		m := t.richMessage(queue)
+		t.send(transport, m)
+		for range 2 {
+			shown := t.lookFor(transport, queue, string(m.Body))[0]
+			clear(shown.Body)
+			clear(shown.Properties)
+			shown.Headers.Set("Sender", "changed")
+		}
+		d := t.receiver(transport, queue, 1).next()
+		t.wantSame(d.Incoming(), m)
+		t.complete(d)
+	}},
+}
+
+// nextOf returns the next delivery of one of two receivers, and the other receiver.
+func (t *caseT) nextOf(r, rival *receiver) (core.Delivery, *receiver) {
+	for {
+		if got := r.takeFor(t.quietPeriod() / 10); len(got) > 0 {
+			return got[0], rival
+		}
+		if got := rival.takeFor(t.quietPeriod() / 10); len(got) > 0 {
+			return got[0], r
+		}
+	}
+}
+
+func incomingOfDeliveries(deliveries []core.Delivery) []*core.Incoming {
+	list := make([]*core.Incoming, len(deliveries))
+	for i, d := range deliveries {
+		list[i] = d.Incoming()
+	}
+	return list
+}
+
+// wantShown compares a message that was shown with its next delivery.
+func (t *caseT) wantShown(shown queues.Message, d core.Delivery) {
+	in := d.Incoming()
+	if in.Malformed == nil {
+		t.wantSame(&shown.Incoming, core.Outgoing{ID: in.ID, Headers: in.Headers, Body: in.Body, GroupKey: in.GroupKey, Properties: in.Properties})
+	} else {
+		if shown.Malformed == nil || shown.Malformed.Error() != in.Malformed.Error() {
+			t.fail(fmt.Sprintf("a message is shown with Malformed %q, as it is delivered", in.Malformed), "%v", shown.Malformed)
+		}
+		if !bytes.Equal(shown.Body, in.Body) || !maps.Equal(shown.Headers.Map(), in.Headers.Map()) || shown.ID != in.ID {
+			t.fail(fmt.Sprintf("a malformed message is shown as it is delivered, %q with %v and the body %s", in.ID, in.Headers.Map(), excerpt(in.Body)), "%q with %v and the body %s", shown.ID, shown.Headers.Map(), excerpt(shown.Body))
+		}
+	}
+	for _, field := range []struct {
+		name      string
+		got, want any
+	}{
+		{"NativeID", shown.NativeID, in.NativeID},
+		{"IDSent", shown.IDSent, in.IDSent},
+		{"Redelivered", shown.Redelivered, in.Redelivered},
+		{"LastError", shown.LastError, in.LastError},
+		{"EnqueuedAt", shown.EnqueuedAt.UTC(), in.EnqueuedAt.UTC()},
+		{"ExpiresAt", shown.ExpiresAt.UTC(), in.ExpiresAt.UTC()},
+	} {
+		if field.got != field.want {
+			t.fail(fmt.Sprintf("%s is shown as it is delivered, %v", field.name, field.want), "%v", field.got)
+		}
+	}
+	switch want := in.DeliveryCount - 1; {
+	case !t.caps.NativeDeliveryCount && shown.DeliveryCount != 0:
+		t.fail("DeliveryCount of a message that is shown is 0 without NativeDeliveryCount", "%d", shown.DeliveryCount)
+	case t.caps.NativeDeliveryCount && shown.DeliveryCount != want:
+		t.fail(fmt.Sprintf("DeliveryCount of a waiting message is that until now, %d", want), "%d", shown.DeliveryCount)
+	}
+}
+
+// lookBesideTraffic looks while senders and receivers work on the queue. Delayed messages stay.
+func lookBesideTraffic(t *caseT) {
+	transport := t.open()
+	queue := t.queue(transport)
+	var stayed []string
+	if t.caps.DelayedDelivery {
+		for i := range 10 {
+			m := t.message(queue, fmt.Sprintf("stays %d", i))
+			m.Delay = t.outlasting()
+			stayed = append(stayed, string(m.Body))
+			t.send(transport, m)
+		}
+		t.lookFor(transport, queue, stayed...)
+	}
+	const total, senders = 120, 2
+	var sent []core.Outgoing
+	for i := range total {
+		sent = append(sent, t.message(queue, fmt.Sprintf("passes %d", i)))
+	}
+	var all sync.WaitGroup
+	var consumed atomic.Int64
+	var seenOnce sync.Map // bodies that were delivered
+	for i := range senders {
+		own := t.open()
+		t.goInGroup(&all, func() {
+			for n := i; n < total; n += senders {
+				if err := t.trySend(own, sent[n]); err != nil {
+					t.fail("Send accepts a message during a look", "%v", err)
+				}
+			}
+		})
+		r := t.receiver(own, queue, 4)
+		t.goInGroup(&all, func() {
+			deadline := time.Now().Add(t.timeout())
+			for consumed.Load() < total && time.Now().Before(deadline) {
+				for _, d := range r.takeFor(t.quietPeriod() / 10) {
+					ctx, cancel := t.withTimeout()
+					var err error
+					body := string(d.Incoming().Body)
+					switch _, redelivered := seenOnce.LoadOrStore(body, true); {
+					case redelivered:
+						err = d.Complete(ctx)
+						consumed.Add(1)
+					case len(body)%2 == 0:
+						err = d.Abandon(ctx, errHandler)
+					default:
+						err = d.Release(ctx)
+					}
+					cancel()
+					if err != nil {
+						t.fail("a delivery is settled during a look", "%v", err)
+					}
+				}
+			}
+		})
+	}
+	for looks := 0; consumed.Load() < total && looks < maxPages; looks++ {
+		t.wantSeen("beside senders and receivers", t.look(transport, queue, 7), stayed, bodiesOf(sent)...)
+		t.sleep(t.quietPeriod() / 100)
+		if t.Failed() {
+			break
+		}
+	}
+	all.Wait()
+	if n := consumed.Load(); n != total && !t.caps.MayDuplicate {
+		t.fail(fmt.Sprintf("%d messages are delivered during looks", total), "%d", n)
+	}
+}

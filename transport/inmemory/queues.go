@@ -1,0 +1,231 @@
+package inmemory
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/reprise-go/reprise/core/queues"
+	"github.com/reprise-go/reprise/transport"
+)
+
+const (
+	// lookAtOnce is the most entries of a queue that a look reads under the queue's lock.
+	lookAtOnce = 100
+	// defaultPageBytes is the default of queues.Request.MaxBytes.
+	defaultPageBytes = 16 << 20
+)
+
+// Browse implements [queues.Browser]. The messages are in the order of sending: one that is
+// redelivered keeps its place. Their keys are their native ids.
+func (t *Transport) Browse(ctx context.Context, r queues.Request) (queues.Page, error) {
+	page, err := t.browse(ctx, &r)
+	if err != nil {
+		return queues.Page{}, fmt.Errorf("inmemory: browse %q: %w", r.Queue, err)
+	}
+	for i := range page.Messages {
+		m := &page.Messages[i]
+		m.Properties = maps.Clone(m.Properties)
+		if r.WithoutBody {
+			m.Body = nil
+		} else {
+			m.Body = bytes.Clone(m.Body)
+		}
+	}
+	return page, nil
+}
+
+func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.Page, err error) {
+	if err := t.life.Err(ctx); err != nil {
+		return page, err
+	}
+	if !t.caps.Browse {
+		return page, transport.Unsupported("Browse")
+	}
+	q, err := t.broker.queue(r.Queue)
+	if err != nil {
+		return page, err
+	}
+	switch {
+	case r.Limit < 1:
+		return page, fmt.Errorf("the Limit is %d; it is at least 1", r.Limit)
+	case r.MaxBytes < 0:
+		return page, fmt.Errorf("MaxBytes is %d; use 0 for the default", r.MaxBytes)
+	case len(r.Keys) > r.Limit:
+		return page, fmt.Errorf("there are %d Keys, more than the Limit, %d", len(r.Keys), r.Limit)
+	case len(r.Keys) > 0 && r.After != "":
+		return page, errors.New("there are both Keys and After; ask for one of them")
+	}
+	if len(r.Keys) > 0 {
+		page.Messages = t.lookUp(q, r.Keys)
+		return page, nil
+	}
+	after := uint64(0)
+	if r.After != "" {
+		if after, err = t.broker.parseCursor(r.After, q); err != nil {
+			return page, err
+		}
+	}
+	limit := r.MaxBytes
+	if limit == 0 {
+		limit = defaultPageBytes
+	}
+	for more, bytes := true, 0; more; {
+		if err := ctx.Err(); err != nil {
+			return page, err
+		}
+		now := time.Now()
+		q.mu.Lock()
+		q.advance(now)
+		i := q.stored.search(after + 1)
+		end := min(i+lookAtOnce, q.stored.entries.len())
+		more = end < q.stored.entries.len()
+		for ; i < end; i++ {
+			entry := q.stored.entries.at(i)
+			if m := entry.message; m != nil && !m.expired(now) {
+				if len(page.Messages) == r.Limit || bytes >= limit {
+					page.Next, more = cursor(after, q), false
+					break
+				}
+				page.Messages = append(page.Messages, t.look(m))
+				bytes += m.headers.Bytes()
+				if !r.WithoutBody {
+					bytes += len(m.body)
+				}
+			}
+			after = entry.seq
+		}
+		q.unlock()
+	}
+	return page, nil
+}
+
+// lookUp returns the messages with the keys that are in the queue.
+func (t *Transport) lookUp(q *queue, keys []string) []queues.Message {
+	found := make([]queues.Message, 0, len(keys))
+	now := time.Now()
+	for chunk := range slices.Chunk(keys, lookAtOnce) {
+		q.mu.Lock()
+		q.advance(now)
+		for _, key := range chunk {
+			if m := q.find(key, now); m != nil {
+				found = append(found, t.look(m))
+			}
+		}
+		q.unlock()
+	}
+	return found
+}
+
+// find returns the message with a key, or nil if it has left the queue.
+func (q *queue) find(key string, now time.Time) *message {
+	seq, err := strconv.ParseUint(key, 10, 64)
+	if err != nil || strconv.FormatUint(seq, 10) != key {
+		return nil
+	}
+	m := q.stored.get(seq)
+	if m == nil || m.expired(now) {
+		return nil
+	}
+	return m
+}
+
+// look returns a message as it is shown. It shares the body. The queue's lock is held.
+func (t *Transport) look(m *message) queues.Message {
+	shown := queues.Message{Incoming: m.incoming(), Key: m.nativeID, BodyBytes: len(m.body)}
+	shown.DeliveryCount = m.failures
+	switch m.state {
+	case delayed:
+		shown.State = queues.Delayed
+		shown.DueAt = m.sent.Add(m.delay)
+		if m.deadline.After(shown.DueAt) {
+			shown.DueAt = m.deadline // it was postponed
+		}
+	case held:
+		shown.State = queues.Locked
+		shown.DeliveryCount++
+	case leaving:
+		shown.State = queues.Locked
+	}
+	if !t.caps.NativeDeliveryCount {
+		shown.DeliveryCount = 0
+	}
+	return shown
+}
+
+// cursor returns the Next of a page that ends with a message.
+func cursor(seq uint64, q *queue) string { return strconv.FormatUint(seq, 10) + "/" + q.name }
+
+// parseCursor returns the number of the message with which the earlier page ended.
+func (b *Broker) parseCursor(text string, q *queue) (seq uint64, err error) {
+	number, _, _ := strings.Cut(text, "/")
+	seq, err = strconv.ParseUint(number, 10, 64)
+	if err != nil || cursor(seq, q) != text || seq > b.lastSeq.Load() {
+		return 0, fmt.Errorf("After is %.100q, which is no Next of a page of this queue", text)
+	}
+	return seq, nil
+}
+
+// Take implements [queues.Taker].
+func (t *Transport) Take(ctx context.Context, name string, takes []queues.Take) ([]queues.TakeResult, error) {
+	err := t.life.Err(ctx)
+	if err == nil && !t.caps.Take {
+		err = transport.Unsupported("Take")
+	}
+	var q *queue
+	if err == nil {
+		q, err = t.broker.queue(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("inmemory: take from %q: %w", name, err)
+	}
+	results := make([]queues.TakeResult, len(takes))
+	for i := range takes {
+		results[i] = t.take(ctx, q, &takes[i])
+	}
+	return results, nil
+}
+
+// take replaces one message. As in consumeAfter, the sends are first.
+func (t *Transport) take(ctx context.Context, q *queue, take *queues.Take) queues.TakeResult {
+	send, err := t.prepare(ctx, take.Out)
+	if err != nil {
+		return queues.TakeResult{State: queues.TakeRefused, Err: fmt.Errorf("inmemory: take message %q from %q: %w", take.Key, q.name, err)}
+	}
+	now := time.Now()
+	q.mu.Lock()
+	q.advance(now)
+	m := q.find(take.Key, now)
+	switch {
+	case m == nil || take.NativeID != "" && take.NativeID != m.nativeID:
+		q.unlock()
+		return queues.TakeResult{State: queues.TakeGone}
+	case m.state == held || m.state == leaving:
+		q.unlock()
+		return queues.TakeResult{State: queues.TakeLocked}
+	}
+	q.withdraw(m)
+	q.unlock()
+	send()
+	q.mu.Lock()
+	q.inFlight--
+	q.remove(m)
+	*m = message{state: gone} // a ring may keep it for a while, but not its headers and body
+	q.unlock()
+	return queues.TakeResult{State: queues.TakeDone}
+}
+
+// ListQueues implements [queues.Lister].
+func (t *Transport) ListQueues(ctx context.Context) ([]string, error) {
+	if err := t.life.Err(ctx); err != nil {
+		return nil, fmt.Errorf("inmemory: list queues: %w", err)
+	}
+	names := slices.Sorted(maps.Keys(t.broker.directory.Load().queues))
+	return slices.DeleteFunc(names, func(name string) bool { return strings.HasSuffix(name, deadLetterSuffix) }), nil
+}
