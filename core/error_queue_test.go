@@ -71,8 +71,8 @@ func TestMoveToError_KeepsTheMessageAndNamesTheCause(t *testing.T) {
 			headers.HandledMessageType: "order",
 			headers.TimeToBeReceived:   "00:00:05",
 		})
-		equalHeaders(fx, "headers", failed.Headers, want, headers.ExceptionStackTrace, headers.Attempts, headers.HostID)
-		for _, key := range []string{headers.ExceptionStackTrace, headers.Attempts, headers.HostID} {
+		equalHeaders(fx, "headers", failed.Headers, want, headers.ExceptionStackTrace, headers.Attempts, headers.Cause, headers.HostID)
+		for _, key := range []string{headers.ExceptionStackTrace, headers.Attempts, headers.Cause, headers.HostID} {
 			if failed.Headers.Get(key) == "" {
 				fx.Errorf("header %s is missing", key)
 			}

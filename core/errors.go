@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/internal/fingerprint"
+	"github.com/reprise-go/reprise/core/internal/panicstack"
 	"github.com/reprise-go/reprise/internal/bounded"
 )
 
@@ -263,6 +265,12 @@ type errorDescription struct {
 	message       string
 	source        string // the package that declares the type
 	stackTrace    string // the chain of wrapping, and the stack of a panic or an error
+	panicked      string // the function that did, or ""
+}
+
+// cause returns the value of headers.Cause.
+func (e *errorDescription) cause() string {
+	return fingerprint.Of(e.exceptionType, e.message, e.panicked)
 }
 
 func describe(err error) errorDescription {
@@ -285,6 +293,9 @@ func describe(err error) errorDescription {
 			break
 		}
 	}
+	if p := panicIn(err); p != nil {
+		e.panicked = boundedText(panicstack.Function(p.Stack), maxErrorText)
+	}
 	if stack := stackIn(err); stack != "" {
 		b.WriteString("\n")
 		b.WriteString(stack)
@@ -303,6 +314,7 @@ func (e *errorDescription) write(h *Headers) {
 		h.Set(headers.ExceptionSource, e.source)
 	}
 	h.Set(headers.ExceptionStackTrace, e.stackTrace)
+	h.Set(headers.Cause, e.cause())
 }
 
 // errorSnapshot stands for an error of which only the text was kept, and the properties

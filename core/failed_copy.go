@@ -120,6 +120,7 @@ var droppedHeaders = []string{
 	headers.ExceptionType,
 	headers.TimeOfFailure,
 	headers.FailureReason,
+	headers.Cause,
 }
 
 // hostInfo identifies the endpoint in the headers of messages that it processed.

@@ -79,6 +79,7 @@ func TestFailureHeaders_InTheErrorQueue(t *testing.T) {
 		"app": "value", "empty": "", headers.MessageID: "m1", headers.TimeSent: "then", headers.TimeToBeReceived: "00:01:00",
 		headers.FailedQ:             "input",
 		headers.FailureReason:       "Unrecoverable",
+		headers.Cause:               got[headers.Cause], // R67
 		headers.TimeOfFailure:       "2026-03-01 12:00:00:000000 Z",
 		headers.ExceptionType:       "core.codeError",
 		headers.ExceptionInnerType:  "core.codeError",
@@ -248,6 +249,7 @@ func TestFailedCopy_HeadersGiveWayInOrder(t *testing.T) {
 		headers.ExceptionStackTrace, headers.Attempts, headers.ExceptionSource, headers.ExceptionInnerType,
 		headers.HandlerFailureTime, headers.HandlerStartTime, headers.HandledMessageType, headers.HostDisplayName,
 		headers.HostID, headers.ProcessingMachine, headers.ProcessingEndpoint, headers.HandlerType, headers.ExceptionMessage, headers.ExceptionType, headers.TimeOfFailure, headers.FailureReason,
+		headers.Cause,
 	}
 	f := failedMessage(fmt.Errorf("save: %w", codeError{7}))
 	f.Handler, f.handlerBegan, f.handlerFailed = "shop.charge", day, day

@@ -24,6 +24,7 @@ var forgedFailure = map[string]string{
 	headers.ExceptionType:       "evil type",
 	headers.ExceptionStackTrace: "evil stack",
 	headers.FailureReason:       "evil reason",
+	headers.Cause:               "evil cause",
 	headers.HandlerType:         "evil handler",
 
 	"NServiceBus.ExceptionInfo.Data.Evil": "evil data",

@@ -68,6 +68,11 @@ const (
 	// queue: a [Failure].
 	FailureReason = "Reprise.FailureReason"
 
+	// Cause is on a message in an error, dead-letter, invalid or custom queue: a fingerprint
+	// such as "1:9f3c21ab77e0". Messages with the same one failed in the same way. The
+	// number before the colon is the version of the rules by which errors are compared.
+	Cause = "Reprise.Cause"
+
 	// On a message in an error queue: where it failed, when, and why.
 	FailedQ             = "NServiceBus.FailedQ"
 	TimeOfFailure       = "NServiceBus.TimeOfFailure"

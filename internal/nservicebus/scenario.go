@@ -280,6 +280,7 @@ func Kept(more ...Allowed) []Allowed {
 		{Name: "header NServiceBus.ExceptionInfo.Data.*", Kind: Missing, Situations: []string{"moved"}, Reason: "of an earlier failure"},
 		{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
 		{Name: "header Reprise.FailureReason", Kind: Added, Situations: []string{"moved"}, Reason: "why it was given up, in one word"},
+		{Name: "header Reprise.Cause", Kind: Added, Situations: []string{"moved"}, Reason: "the fingerprint of the failure"},
 	}
 	// A copy says where and when the message was processed, and why it failed, and replaces
 	// the values of an earlier copy.
@@ -339,6 +340,7 @@ func Written(more ...Allowed) []Allowed {
 		value(headers.ExceptionType, free, "a type of Go"), value(headers.ExceptionSource, free, "a package of Go"), value(headers.ExceptionStackTrace, free, "the chain of Go's errors"),
 		Allowed{Name: "header Reprise.Attempts", Kind: Added, Situations: []string{"moved"}, Reason: "the way of the message; ServiceControl shows headers that it does not know"},
 		Allowed{Name: "header Reprise.FailureReason", Kind: Added, Situations: []string{"moved"}, Reason: "why it was given up, in one word"},
+		Allowed{Name: "header Reprise.Cause", Kind: Added, Situations: []string{"moved"}, Reason: "the fingerprint of the failure"},
 		missing("$.diagnostics.license.expired", "of the licence of NServiceBus", "audited"),
 	)
 }

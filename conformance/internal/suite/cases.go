@@ -62,5 +62,6 @@ func cases() []testCase {
 		groupRetryCases,
 		failureQueueCases,
 		putBackCases,
+		causeCases,
 	)
 }

@@ -150,7 +150,7 @@ func (t *caseT) wantFailedHeaders(in *core.Incoming, cause string) {
 // error queue.
 func original(h core.Headers) map[string]string {
 	h.Del(
-		headers.FailedQ, headers.FailureReason, headers.TimeOfFailure, headers.Attempts,
+		headers.FailedQ, headers.FailureReason, headers.Cause, headers.TimeOfFailure, headers.Attempts,
 		headers.ExceptionType, headers.ExceptionMessage, headers.ExceptionStackTrace,
 		headers.ExceptionSource, headers.ExceptionInnerType,
 		headers.HandlerType, headers.HandlerStartTime, headers.HandlerFailureTime, headers.HandledMessageType,

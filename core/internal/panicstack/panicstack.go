@@ -51,3 +51,17 @@ func Cut(stack []byte, path string) []byte {
 	}
 	return cut
 }
+
+// Function returns the name of the function in which a stack begins, without its arguments,
+// or "" for a stack in an unknown format.
+func Function(stack []byte) string {
+	line, rest, _ := bytes.Cut(stack, []byte("\n"))
+	if !bytes.HasPrefix(line, []byte("goroutine ")) {
+		return ""
+	}
+	line, _, _ = bytes.Cut(rest, []byte("\n"))
+	if i := bytes.LastIndexByte(line, '('); i > 0 {
+		line = line[:i]
+	}
+	return string(line)
+}

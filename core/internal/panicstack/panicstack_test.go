@@ -81,3 +81,20 @@ func TestCut_DoesNotKeepTheWholeStack(t *testing.T) {
 		t.Error("the result shares memory with the stack")
 	}
 }
+
+func TestFunction(t *testing.T) {
+	for want, stack := range map[string]string{
+		"shop.(*Service).Place":      stackOf("shop.(*Service).Place({0x1, 0x2}, 0x3)", "shop.handle(0x1)"),
+		"shop.handle[...].func1":     stackOf("shop.handle[...].func1(...)"),
+		"shop.cut":                   "goroutine 7 [running]:\nshop.cut",
+		"":                           "goroutine 7 [running]:",
+		"(beginning with an opening": "goroutine 7 [running]:\n(beginning with an opening",
+	} {
+		if got := Function([]byte(stack)); got != want {
+			t.Errorf("%q of\n%s", got, stack)
+		}
+	}
+	if got := Function([]byte("oh no(")); got != "" {
+		t.Errorf("%q of no stack", got)
+	}
+}
