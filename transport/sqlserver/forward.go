@@ -18,9 +18,9 @@ import (
 const forwardHeader = "NServiceBus.SqlServer.ForwardDestination"
 
 // forwarded returns the queue to which a message has to be passed on, or nil if it is for
-// this queue. It removes the header.
-func (r *receiver) forwarded(in *core.Incoming) *queues.Queue {
-	if !r.t.nserviceBusTables || in.Malformed != nil {
+// the queue that has it. It removes the header.
+func (t *Transport) forwarded(from *queues.Queue, in *core.Incoming) *queues.Queue {
+	if !t.nserviceBusTables || in.Malformed != nil {
 		return nil
 	}
 	address, ok := in.Headers.Lookup(forwardHeader)
@@ -28,12 +28,12 @@ func (r *receiver) forwarded(in *core.Incoming) *queues.Queue {
 		return nil
 	}
 	in.Headers.Del(forwardHeader)
-	to, err := r.t.queues.Get(address)
+	to, err := t.queues.Get(address)
 	switch {
 	case err != nil:
 		in.Malformed = undeliverableTo(address, err)
 		return nil
-	case to.Table.Address == r.q.Table.Address:
+	case to.Table.Address == from.Table.Address:
 		return nil
 	}
 	return to
@@ -82,7 +82,7 @@ func (d *transactionDelivery) passOn(ctx context.Context, to *queues.Queue) (hel
 func (r *receiver) passOn(ctx context.Context, got []core.Delivery) (left int) {
 	for _, d := range got {
 		in := d.Incoming()
-		if to := r.forwarded(in); to != nil {
+		if to := r.t.forwarded(r.q, in); to != nil {
 			err := r.t.db.Exec(ctx, r.forwarding(in, to)...)
 			if err == nil {
 				r.t.wakeReceivers(to)

@@ -375,6 +375,18 @@ func (r *receiver) lowerWatermark(due time.Time) {
 
 // incoming converts a row for the engine.
 func (r *receiver) incoming(m *dialect.Row) core.Incoming {
+	in := incoming(m)
+	if r.count != nil {
+		in.DeliveryCount, in.LastError = r.count.Delivered(m.ID)
+	} else {
+		in.EnqueuedAt = m.Due
+	}
+	in.Redelivered = in.DeliveryCount > 1 || postgres.Leases(m.Claims) > 1
+	return in
+}
+
+// incoming converts a row as far as that does not depend on its receiver.
+func incoming(m *dialect.Row) core.Incoming {
 	h, malformed := dialect.ParseHeaders(m.Headers)
 	in := core.Incoming{
 		NativeID:      m.ID,
@@ -391,11 +403,5 @@ func (r *receiver) incoming(m *dialect.Row) core.Incoming {
 	if in.ID == "" {
 		in.ID = m.ID
 	}
-	if r.count != nil {
-		in.DeliveryCount, in.LastError = r.count.Delivered(m.ID)
-	} else {
-		in.EnqueuedAt = m.Due
-	}
-	in.Redelivered = in.DeliveryCount > 1 || m.Claims&(1<<postgres.ClaimBits-1) > 1
 	return in
 }

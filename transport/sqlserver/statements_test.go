@@ -81,6 +81,11 @@ func TestStatements_NamesAreQualified(t *testing.T) {
 	add("ForeignOwner", d.ForeignOwner(table))
 	add("LockSchema", d.LockSchema())
 	add("Missing", d.Missing(d.Receiving(table)))
+	for _, store := range []*postgres.Store{postgres.OwnStore(table), postgres.ForeignStore(table), postgres.DelayedStore(other, table)} {
+		add("Store", store.Last(), store.Read(postgres.Part{}), store.Read(postgres.Part{Seqs: []int64{1}}),
+			store.Depth(nil), store.Depth(postgres.DelayedStore(other, table)))
+	}
+	add("Queues", d.Queues("public"))
 	if len(texts) < 50 {
 		t.Fatalf("only %d statements", len(texts))
 	}

@@ -56,7 +56,7 @@ func (r transactionStrategy) fetchOne(ctx *operation.Operation, dst []core.Deliv
 		}
 		return 0, true, nil
 	}
-	if to := r.forwarded(&d.in); to != nil {
+	if to := r.t.forwarded(r.q, &d.in); to != nil {
 		if held, err := d.passOn(ctx, to); err != nil || !held {
 			return 0, err == nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	corequeues "github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/delayed"
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/dialect"
@@ -23,8 +24,8 @@ import (
 )
 
 // Transport connects endpoints to queues that are tables. It implements core.Transport,
-// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is
-// safe for concurrent use.
+// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and, on
+// PostgreSQL, the interfaces of package core/queues. It is safe for concurrent use.
 type Transport struct {
 	db      sqlexec.Database
 	dialect dialect.Dialect
@@ -61,6 +62,9 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	corequeues.Browser
+	corequeues.DepthReader
+	corequeues.Lister
 } = (*Transport)(nil)
 
 // Open returns a transport for the server and database that the URL names, with the
@@ -150,6 +154,7 @@ func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 			Savepoints:   onPostgres,
 			Prefetch:     !cfg.NServiceBusTables,
 			AtomicLeases: onPostgres && !cfg.NServiceBusTables,
+			Browse:       onPostgres,
 		},
 		Limits: core.Limits{
 			DelayPrecision:    time.Second,

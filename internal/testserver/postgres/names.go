@@ -120,7 +120,7 @@ func (c *nameCheck) report(i int, reason string) {
 // beforeParenthesis are the words that may stand before a parenthesis and call no function:
 // parts of the grammar, and functions that the grammar looks up in pg_catalog.
 var beforeParenthesis = strings.Fields(`select insert into values from where and or not on when then else as case array any all exists with unique key conflict
-	coalesce greatest least extract overlay varchar operator set using by index check returning ordinality`)
+	coalesce greatest least extract overlay varchar operator set using by index check returning ordinality filter`)
 
 // keywordTypes are the types that the grammar itself looks up.
 var keywordTypes = strings.Fields(`bigint int integer smallint boolean interval timestamp time varchar double real numeric decimal bit char`)

@@ -22,7 +22,7 @@ func TestUnqualifiedNames(t *testing.T) {
 		`select 1`, `select * from "public"."q"`, `select pg_catalog.now()`, `select a operator(pg_catalog.=) any(array(select b from c))`, `select a::bigint, b::pg_catalog.text[]`,
 		`update "s"."q" as m set a = null, b = s.b from unnest($1::bigint[], $2::int[]) as s(a, b) where m.a operator(pg_catalog.=) s.a`,
 		`insert into "s"."q" (a, b) values ($1, overlay(a placing 'x' from 1)) on conflict (a, b) do update set a = excluded.a`,
-		`select pg_catalog.count(*), distinct_a from "s"."q"`, `select distinct a from "s"."q"`, `create table "s"."q" (a integer default 0, unique (a)) with (fillfactor = 50, x = -1)`,
+		`select pg_catalog.count(*), distinct_a from "s"."q"`, `select distinct a from "s"."q"`, `select pg_catalog.count(*) filter (where a) from "s"."q"`, `create table "s"."q" (a integer default 0, unique (a)) with (fillfactor = 50, x = -1)`,
 		`select coalesce(extract(epoch from a), 0), interval '1 s', timestamp with time zone 'x', a at time zone 'utc'`, `select 'a = b()', "a = b()" from "s"."q" -- a = b()`,
 	} {
 		if found := postgres.UnqualifiedNames(text); len(found) > 0 {

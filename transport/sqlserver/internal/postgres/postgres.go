@@ -94,7 +94,7 @@ const unleased = `(leased_until is null or leased_until operator(pg_catalog.<=) 
 
 // Every role that may write to the table can store any values in a row, so no value may
 // make a statement fail, or keep the row's count from rising. A new lease needs a number
-// that differs from the previous lease's: the lower ClaimBits are a counter, which wraps
+// that differs from the previous lease's: the lower claimBits are a counter, which wraps
 // around; the others are the number of the process (4).
 const (
 	nextDelivery = `least(greatest(deliveries, 0), 2147483646) operator(pg_catalog.+) 1`
@@ -176,9 +176,12 @@ const partial = `pg_catalog.octet_length(body) operator(pg_catalog.>) $3 or pg_c
 // holds, "Repr" in ASCII. The second half is the number of the process.
 const PresenceClass = 1382379634
 
-// ClaimBits are the bits of a row's column claims that count its leases. The others
+// claimBits are the bits of a row's column claims that count its leases. The others
 // are the number of the process that has leased it.
-const ClaimBits = 15
+const claimBits = 15
+
+// Leases returns how many leases a row had, by its column claims, which wraps around.
+func Leases(claims int) int { return claims & (1<<claimBits - 1) }
 
 // headOfQueue is how many messages from the first are searched for leases of processes
 // that have died: leased messages are the oldest.
