@@ -56,6 +56,16 @@ var nativeTransactionCases = []testCase{
 		t.wantNotCommitted(key, "after a refused CompleteWith and Abandon")
 		t.wantQueues(f, "after a refused CompleteWith and Abandon", []string{forwardedBody}, nil)
 	}},
+	{rule: "C12", title: "a refused CompleteWith keeps the handler's work, which one of fewer messages commits", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
+		f := t.atomicFixture()
+		key := t.writeInTx(f.delivery.BindContext(t.ctx))
+		for range 2 {
+			t.wantSettleRefused(completeWith, f.delivery, core.ErrQueueNotFound, t.message(f.to, "sent"), t.message(t.uniqueName(), "lost"))
+		}
+		t.settleWith(completeWith, f.delivery, t.message(f.to, "sent"))
+		t.wantCommitted(key, "by CompleteWith, done before two others that were refused")
+		t.wantQueues(f, "after two refused CompleteWith and one that was not", nil, []string{"sent"})
+	}},
 	{rule: "C12", title: "Reset makes a delivery usable whose CompleteWith was refused", modes: inAtomic, needs: []need{nativeTransactions}, run: func(t *caseT) {
 		f := t.atomicFixture()
 		ctx := f.delivery.BindContext(t.ctx)

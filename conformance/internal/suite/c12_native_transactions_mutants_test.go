@@ -48,6 +48,13 @@ var nativeTransactionMutants = []mutant{
 		}
 		return err
 	}, "CompleteWith")},
+	{rule: "C12", name: "undoes the handler's work by a refusal", breaks: onOperation(func(d *brokenDelivery, next func() error) error {
+		err := next()
+		if err != nil {
+			d.work.undo()
+		}
+		return err
+	}, "CompleteWith")},
 	{rule: "C12", name: "begins a new transaction with each BindContext", breaks: func() changes {
 		return changes{bind: func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context {
 			d.afresh()

@@ -63,5 +63,6 @@ func cases() []testCase {
 		failureQueueCases,
 		putBackCases,
 		causeCases,
+		engineSendCases,
 	)
 }

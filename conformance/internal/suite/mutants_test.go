@@ -67,6 +67,7 @@ func mutants() []mutant {
 		failureQueueMutants,
 		putBackMutants,
 		causeMutants,
+		engineSendMutants,
 	)
 }
 

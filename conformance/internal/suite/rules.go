@@ -81,6 +81,7 @@ var rules = map[string]string{
 	"R63": "an invalid message goes unchanged to the invalid queue that the endpoint names",
 	"R64": "a message that is put back stays in its queue, loses no attempt, and is redelivered after its pause",
 	"R67": "a message in an error queue has the fingerprint of its failure, which failures with one cause share",
+	"R68": "the engine's own sends never decide about a message",
 	"R61": "a message of a group that fails, or is deferred, blocks its group where the queue keeps groups",
 }
 
