@@ -246,7 +246,7 @@ func (p *pager) message(store int, row *postgres.Seen) corequeues.Message {
 	if !p.t.caps.NativeDeliveryCount {
 		m.DeliveryCount, m.LastError = 0, ""
 	}
-	m.Redelivered = m.DeliveryCount > 0 || postgres.Leases(row.Claims) > 0
+	m.Redelivered = m.DeliveryCount > 0 || postgres.Leases(row.Claims) > 0 || p.t.returned.Has(row.ID)
 	return m
 }
 
