@@ -74,7 +74,7 @@ func (p *processor) mayAcknowledge(a *attempt, queue, unique string) bool {
 func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoing, endProbe func()) {
 	in := a.delivery.Incoming()
 	in.writeID(&audit)
-	audit.Del(headers.Undelivered)
+	audit.Del(headers.Undelivered, headers.Replay)
 	p.ep.host.write(&audit)
 	audit.Set(headers.ProcessingStarted, headers.FormatTime(time.Unix(0, a.message.started)))
 	audit.Set(headers.ProcessingEnded, now)
@@ -86,7 +86,7 @@ func (p *processor) auditCopy(a *attempt, audit Headers, now string) (out Outgoi
 		p.ep.log.endpoint.WarnContext(a.decisionContext(), "message is too large for the headers of its audit copy; the copy is sent without them",
 			"message_id", in.ID, "message_type", a.message.handledAs().messageType)
 		audit = in.Headers
-		audit.Del(headers.Undelivered, headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName,
+		audit.Del(headers.Undelivered, headers.Replay, headers.ProcessingEndpoint, headers.ProcessingMachine, headers.HostID, headers.HostDisplayName,
 			headers.ProcessingStarted, headers.ProcessingEnded) // the sender's
 		audit = sanitizeHeaders(audit)
 	}

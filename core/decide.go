@@ -123,7 +123,8 @@ type failure struct {
 	handlerBegan  time.Time // when Handler did, or the zero time
 	handlerFailed time.Time // the same
 	generatedID   bool      // the sender gave the message no id
-	refused       *refusal  // of the decision before, or nil
+	replay        replay
+	refused       *refusal // of the decision before, or nil
 
 	// The copy for the error queue that EditFailed made of this delivery, or nil, and
 	// whether EditFailed was called.
@@ -186,6 +187,9 @@ func (r *rules) decide(ctx context.Context, f failure) decision {
 	} else {
 		d = r.choose(ctx, config, f)
 		d.limit = limitEffectOf(f.Err)
+	}
+	if f.replay.once {
+		d.giveUpRetry()
 	}
 	d.action.Delay = max(d.action.Delay, 0)
 	if reason := r.whyUnsupported(d.action, f); reason != "" && d.as != asNewCopy {
@@ -489,6 +493,7 @@ func isUnhandled(err error) bool {
 func (f *failure) setMessage(in *Incoming) {
 	f.headers, f.body, f.Message = in.Headers, in.Body, nil
 	f.headers.Del(headers.Undelivered) // a sender's: store writes the endpoint's own
+	f.replay = replayOf(in.Headers)
 	f.groupKey, f.properties, f.native = in.GroupKey, in.Properties, in.Native
 	f.expiresAt = in.ExpiresAt
 	f.generatedID = !in.hasSentID()

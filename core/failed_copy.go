@@ -65,6 +65,7 @@ func copyForErrorSender(f *failure) Headers {
 	h := f.senderHeaders()
 	failedHere := h.Get(headers.FailedQ) == f.ReceiveQueue // and an operator returned the message
 	h.deleteFunc(isFailureHeader)
+	h.Del(headers.Replay)
 	if failedHere {
 		h.Set(headers.FailedQ, f.ReceiveQueue)
 	}
@@ -98,7 +99,7 @@ const (
 )
 
 // retryHeaders belong to a message that is still being retried.
-var retryHeaders = []string{headers.Retries, headers.RetriesTimestamp, headers.Deferrals, headers.Deliveries, headers.Failures, headerLegacyImmediateRetries}
+var retryHeaders = []string{headers.Retries, headers.RetriesTimestamp, headers.Deferrals, headers.Deliveries, headers.Failures, headers.Replay, headerLegacyImmediateRetries}
 
 // droppedHeaders are written by a move to an error queue, as FailedQ is. They are dropped in
 // this order when the message is too large (R24): first the headers that help least to find

@@ -276,8 +276,10 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 			return classOf(err)
 		}
 	}
-	if s.Form == plan.Bare && !s.Last && f.namesAnotherQueue() { // the message would keep this header
-		return plan.BadHeader, fmt.Errorf("%w: headers of its failure are refused, and its own %s names %q", ErrInvalidHeader, headers.FailedQ, bounded.Name(f.headers.Get(headers.FailedQ)))
+	if s.Form == plan.Bare && !s.Last { // the message would keep its own headers
+		if err := f.whyNotBare(); err != nil {
+			return plan.BadHeader, err
+		}
 	}
 	letter := DeadLetter{Reason: w.decision.reason.kind, Description: boundedText(f.description(), maxDeadLetterDescription)}
 	if s.Form != plan.Bare {
@@ -291,11 +293,17 @@ func (c *carrier) deadLetter(w *work, s plan.Step) (plan.Class, error) {
 	return class(err, f.messageID, nil), err
 }
 
-// namesAnotherQueue reports whether the sender's headers say that the message failed at another
-// queue, to which an operator's tool would return it.
-func (f *failure) namesAnotherQueue() bool {
+// whyNotBare returns the reason why the message must not become a dead letter with its own headers:
+// an operator's tool would return it to another queue, or its next return would have no retries.
+func (f *failure) whyNotBare() error {
 	failedQ, ok := f.headers.Lookup(headers.FailedQ)
-	return ok && failedQ != f.ReceiveQueue
+	switch {
+	case ok && failedQ != f.ReceiveQueue:
+		return fmt.Errorf("%w: headers of its failure are refused, and its own %s names %q", ErrInvalidHeader, headers.FailedQ, bounded.Name(failedQ))
+	case f.replay != replay{}:
+		return fmt.Errorf("%w: headers of its failure are refused, and its own %s would stay", ErrInvalidHeader, headers.Replay)
+	}
+	return nil
 }
 
 // maxDeadLetterDescription limits the description of a dead letter, which is the

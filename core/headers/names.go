@@ -68,6 +68,11 @@ const (
 	// queue: a [Failure].
 	FailureReason = "Reprise.FailureReason"
 
+	// Replay is on a message that an operator's tool returns to its queue: options, separated
+	// by commas. The engine removes it at the end: from error queues, audit copies, and
+	// messages that are forwarded.
+	Replay = "Reprise.Replay"
+
 	// Cause is on a message in an error, dead-letter, invalid or custom queue: a fingerprint
 	// such as "1:9f3c21ab77e0". Messages with the same one failed in the same way. The
 	// number before the colon is the version of the rules by which errors are compared.
@@ -85,6 +90,12 @@ const (
 	HandlerStartTime    = "NServiceBus.ExceptionInfo.Data.Handler start time"
 	HandlerFailureTime  = "NServiceBus.ExceptionInfo.Data.Handler failure time"
 	HandledMessageType  = "NServiceBus.ExceptionInfo.Data.Message type"
+)
+
+// Options of the header [Replay]. Others are ignored.
+const (
+	ReplayReport = "report" // the final outcome is reported to the acknowledgement queue
+	ReplayOnce   = "once"   // a failure is not retried
 )
 
 // Values of the header [MessageIntent].

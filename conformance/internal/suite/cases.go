@@ -62,6 +62,7 @@ func cases() []testCase {
 		groupRetryCases,
 		failureQueueCases,
 		putBackCases,
+		returnCases,
 		causeCases,
 		engineSendCases,
 	)

@@ -66,6 +66,7 @@ func mutants() []mutant {
 		groupRetryMutants,
 		failureQueueMutants,
 		putBackMutants,
+		returnMutants,
 		causeMutants,
 		engineSendMutants,
 	)
