@@ -52,6 +52,12 @@ type Harness struct {
 	// Capabilities.GroupOrder. By default the suite uses queues as Queue returns them.
 	GroupQueue func(t testing.TB) string
 
+	// UniqueQueue returns the name of a queue that exists and is empty, a different one
+	// at each call, at which the broker drops a message that an application sends again, and
+	// the name of the property (core.Outgoing.Properties) in which the application gives such
+	// messages the same value; "" if the messages have the same ID instead. nil: no queue does.
+	UniqueQueue func(t testing.TB) (queue, property string)
+
 	// Broker stops and starts the broker. nil: that is not possible, and cases that need
 	// it are not run. The suite runs no other case during such a case.
 	Broker Broker
@@ -236,6 +242,7 @@ func (h Harness) forSuite() suite.Harness {
 		OpenLimited:    h.OpenLimited,
 		Queue:          h.Queue,
 		GroupQueue:     h.GroupQueue,
+		UniqueQueue:    h.UniqueQueue,
 		Broker:         h.Broker,
 		Network:        h.Network,
 		Corrupt:        h.Corrupt,

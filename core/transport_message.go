@@ -114,7 +114,10 @@ const (
 	ReasonNewCopy
 	// ReasonReturn is a failed message that an operator's tool sends back to its queue, or
 	// moves to another one. The broker drops it as a duplicate only of a message with the
-	// same [headers.RetryUniqueMessageID], which is the same return (C38).
+	// same [headers.RetryUniqueMessageID], which is the same return (C38). Its deliveries are
+	// counted from 1. Headers count attempts too: the copies in error queues have none of them,
+	// but of a message from a broker's own dead-letter queue the tool removes [headers.Retries],
+	// [headers.RetriesTimestamp], [headers.Deferrals], [headers.Deliveries] and [headers.Failures].
 	ReasonReturn
 )
 

@@ -2,11 +2,15 @@ package transport
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"unicode/utf8"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/headers"
 )
 
 // CheckSubscribers handles a message that goes to a number of queues: if it is an event that
@@ -94,6 +98,22 @@ func CheckOutgoing(out *core.Outgoing, caps *core.Capabilities) error {
 		return &core.TooLargeError{Limit: "MaxMessageBytes", Max: limit, Size: size}
 	}
 	return nil
+}
+
+// DeduplicationID returns an id for a broker that drops a message with the id of an earlier one:
+// a new id at each call, and so none that is ever dropped, except for a return of a message to
+// its queue ([core.ReasonReturn]). That has the same id at each call with the same
+// [headers.RetryUniqueMessageID], so that the broker drops a return that a tool sends again, and
+// never takes a return for its message or for a failed copy (C38). The id has at most 39 bytes,
+// letters, digits and hyphens.
+func DeduplicationID(out *core.Outgoing) string {
+	if out.Reason == core.ReasonReturn {
+		if id := out.Headers.Get(headers.RetryUniqueMessageID); id != "" {
+			sum := sha256.Sum256([]byte(id))
+			return "return-" + hex.EncodeToString(sum[:16])
+		}
+	}
+	return rand.Text()
 }
 
 // Unsupported returns the error for an operation that needs a capability, a field of

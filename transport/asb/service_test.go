@@ -182,7 +182,17 @@ func (s *service) harness(name string) conformance.Harness {
 			own := proxy.NewNetwork(t)
 			return s.opens(asb.Config{}, shortLock, own)(t), own
 		},
-		GroupQueue:     func(t testing.TB) string { return s.queue(t, s.unique("grouped")) },
+		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("grouped")) },
+		UniqueQueue: func(t testing.TB) (queue, property string) {
+			queue = s.unique("duplicates")
+			s.manage(t, func(client *admin.Client) error {
+				_, err := client.CreateQueue(t.Context(), s.prefix+queue, &admin.CreateQueueOptions{Properties: &admin.QueueProperties{
+					LockDuration: new("PT45S"), MaxDeliveryCount: new(int32(math.MaxInt32)), RequiresDuplicateDetection: new(true),
+				}})
+				return err
+			})
+			return queue, ""
+		},
 		Network:        s.network,
 		Timeout:        patience,
 		DelayTolerance: 20 * time.Second, // how late a message is, says a busy machine

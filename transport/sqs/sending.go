@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/sqs/internal/batch"
 	"github.com/reprise-go/reprise/transport/sqs/internal/message"
 )
@@ -21,7 +21,7 @@ import (
 // MessageDeduplicationId of a message to a FIFO queue or topic: the service drops a
 // second message with the same id within five minutes. Without it each message gets a new
 // id, since a message id would drop retries and messages that are returned from the error
-// queue. The engine's copies do not use it.
+// queue. The engine's copies do not use it, and neither do returns (core.ReasonReturn).
 const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 
 // sending is a message that is being sent.
@@ -62,7 +62,7 @@ const reservedBytes = 256
 
 // fifo sets the group and the deduplication id of a message for a FIFO queue or topic.
 func (t *Transport) fifo(s *sending, out *core.Outgoing) {
-	s.deduplication = rand.Text()
+	s.deduplication = transport.DeduplicationID(out)
 	if id := out.Properties[PropertyDeduplicationID]; id != "" && !out.Reason.IsCopy() {
 		s.deduplication = message.GroupID(id) // the same characters are allowed
 	}

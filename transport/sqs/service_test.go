@@ -144,9 +144,12 @@ func (s *service) harness(name string, cfg sqs.Config) conformance.Harness {
 			return s.opens(s.configured(short, own))(t), own
 		},
 		GroupQueue: func(t testing.TB) string { return s.queue(t, s.unique("conf")+".fifo") },
-		Network:    s.network,
-		Timeout:    2 * time.Minute,
-		Secrets:    s.secrets,
+		UniqueQueue: func(t testing.TB) (queue, property string) {
+			return s.queue(t, s.unique("conf")+".fifo"), sqs.PropertyDeduplicationID
+		},
+		Network: s.network,
+		Timeout: 2 * time.Minute,
+		Secrets: s.secrets,
 		Corrupt: func(t testing.TB, queue string) []byte {
 			body := "as it came"
 			_, err := s.client().SendMessage(t.Context(), &awssqs.SendMessageInput{

@@ -45,6 +45,8 @@ type changes struct {
 	settle      func(d *brokenDelivery, operation string, next func() error) error
 	lockedUntil func(d *brokenDelivery, next func() time.Time) time.Time
 	bind        func(d *brokenDelivery, ctx context.Context, next func(context.Context) context.Context) context.Context
+	// deduplicationID returns the id by which queues drop duplicates; nil: as they should.
+	deduplicationID func(o *core.Outgoing) string
 	// deliver may hand out another value than the sound delivery.
 	deliver func(r *brokenReceiver, d core.Delivery) core.Delivery
 }
@@ -96,7 +98,9 @@ func (t *brokenTransport) CheckTopic(topic string) error {
 }
 
 func (t *brokenTransport) Send(ctx context.Context, out ...core.Outgoing) error {
-	next := func(ctx context.Context, out ...core.Outgoing) error { return t.base.Send(ctx, withNative(out)...) }
+	next := func(ctx context.Context, out ...core.Outgoing) error {
+		return t.base.Send(ctx, withNative(t.fixture.withoutDuplicates(out, t.changes.deduplicationID))...)
+	}
 	if t.changes.send != nil {
 		return t.changes.send(t, ctx, out, next)
 	}
@@ -438,5 +442,6 @@ func harnessOn(cfg inmemory.Config, c changes) Harness {
 		},
 	}
 	fixture.equip(&h)
+	h.UniqueQueue = fixture.uniqueQueue
 	return h
 }

@@ -38,6 +38,7 @@ func cases() []testCase {
 		browseCases,
 		takeCases,
 		queueCases,
+		sentReturnCases,
 		attemptCases,
 		exactCountCases,
 		soakCases,

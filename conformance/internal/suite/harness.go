@@ -20,6 +20,7 @@ type Harness struct {
 	OpenOnLine     func(t testing.TB) (core.Transport, Line)
 	Queue          func(t testing.TB) string
 	GroupQueue     func(t testing.TB) string
+	UniqueQueue    func(t testing.TB) (queue, property string)
 	Broker         Broker
 	Network        Network
 	Separate       func(t testing.TB) Harness

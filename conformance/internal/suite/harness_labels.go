@@ -16,6 +16,12 @@ func (h Harness) withoutLabels() Harness {
 			return name
 		}
 	}
+	if uniqueQueue := h.UniqueQueue; uniqueQueue != nil {
+		h.UniqueQueue = func(t testing.TB) (queue, property string) {
+			callUnlabeled(t, func() { queue, property = uniqueQueue(t) })
+			return queue, property
+		}
+	}
 	if corrupt := h.Corrupt; corrupt != nil {
 		h.Corrupt = func(t testing.TB, queue string) (body []byte) {
 			callUnlabeled(t, func() { body = corrupt(t, queue) })

@@ -43,6 +43,7 @@ func mutants() []mutant {
 		deadLetterMutants,
 		purgeMutants,
 		groupMutants,
+		sentReturnMutants,
 		attemptMutants,
 		exactCountMutants,
 		retryMutants,

@@ -45,6 +45,7 @@ var rules = map[string]string{
 	"C35": "each message of a Take has its own true result; a locked one is not waited for",
 	"C36": "Depth receives nothing, and tells true numbers: -1 for one that the broker does not tell",
 	"C37": "ListQueues returns the addresses of the queues, and nothing that is no queue",
+	"C38": "a return is dropped as a duplicate of the same return alone, has no limit of applications, and is delivered for the first time",
 
 	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",
 	"R2":  "immediate retries are counted by DeliveryCount, and start again with each delayed retry",

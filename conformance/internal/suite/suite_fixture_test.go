@@ -24,6 +24,8 @@ type suiteFixture struct {
 
 	mu       sync.Mutex
 	mistaken []string // queues of mismatch
+
+	deduplicating map[string]map[string]bool // the known ids of each queue of uniqueQueue
 }
 
 // password is the one with which the transports of the suite's own tests log in.
@@ -44,6 +46,21 @@ func (f *suiteFixture) equip(h *Harness) {
 	h.Connections = func(testing.TB) int { return int(f.connections.Load()) }
 	h.Secrets = []string{password}
 	h.OpenMisplaced = func(testing.TB, string) ([]any, []error) { return []any{"a configuration"}, []error{errRefused} }
+}
+
+// uniqueQueue makes a queue at which the suite's transports drop duplicates.
+func (f *suiteFixture) uniqueQueue(t testing.TB) (queue, property string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	queue = fmt.Sprintf("deduplicating-%d", len(f.deduplicating))
+	if err := f.openSound(t).Provision(t.Context(), core.Topology{InputQueue: queue, Queues: []string{queue}}); err != nil {
+		t.Fatal(err)
+	}
+	if f.deduplicating == nil {
+		f.deduplicating = map[string]map[string]bool{}
+	}
+	f.deduplicating[queue] = map[string]bool{}
+	return queue, ""
 }
 
 // openSound opens a sound and able transport on the broker.

@@ -1,7 +1,6 @@
 package message
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -167,7 +166,7 @@ func nativeProperty(field **string, h core.Headers, key string) {
 // dropped.
 func messageID(out *core.Outgoing) string {
 	if out.Reason != core.ReasonApplication || out.ID == "" || len(out.ID) > maxMessageIDLength || out.ID == out.GroupKey {
-		return rand.Text()
+		return transport.DeduplicationID(out)
 	}
 	return out.ID
 }
