@@ -169,7 +169,7 @@ func TestCarry_DueTimeInTheHeaderAlone(t *testing.T) {
 				h := map[string]string{headers.MessageID: "m1", headers.DeliverAt: headers.FormatTime(time.Now().Add(time.Hour))}
 				b.near.must(core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(h)})
 				b.pass(time.Hour - time.Millisecond)
-				if depth, err := b.far.memory().Depth("billing"); err != nil || depth.Ready != 0 {
+				if depth, err := b.far.memory().Depth(b.Context(), "billing"); err != nil || depth.Ready != 0 {
 					b.Errorf("it is there early: %+v, %v", depth, err)
 				}
 				b.pass(time.Second)

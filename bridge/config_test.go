@@ -102,7 +102,7 @@ func TestProvision(t *testing.T) {
 	bubble(t, inmemory.Config{}, inmemory.Config{}, func(b *bed) {
 		c := b.config(bridge.Side{Queues: []string{"shop"}, Topics: []string{orderPlaced}}, bridge.Side{Queues: []string{"billing"}})
 		b.noError(b.bridge("b", c).Provision(b.Context()))
-		if got := fmt.Sprint(b.near.memory().Queues(), b.far.memory().Queues()); got != "[b billing error] [error shop]" {
+		if got := fmt.Sprint(b.near.names(), b.far.names()); got != "[b billing error] [error shop]" {
 			b.Errorf("queues: %s", got)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/bridge"
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -372,11 +373,27 @@ func (s *side) onlyMessage(queue string) core.Incoming {
 	return all[0]
 }
 
-func (s *side) peek(queue string) []core.Incoming {
+// peek returns the messages that are ready in a queue.
+func (s *side) peek(queue string) (ready []core.Incoming) {
 	s.Helper()
-	all, err := s.memory().Peek(queue)
+	page, err := s.memory().Browse(s.Context(), queues.Request{Queue: queue, Limit: 1000})
 	if err != nil {
 		s.Fatal(err)
 	}
-	return all
+	for _, m := range page.Messages {
+		if m.State == queues.Ready {
+			ready = append(ready, m.Incoming)
+		}
+	}
+	return ready
+}
+
+// names returns the names of all queues.
+func (s *side) names() []string {
+	s.Helper()
+	names, err := s.memory().ListQueues(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	return names
 }

@@ -147,7 +147,7 @@ func TestPause_PrefetchedFinishedWhereTheBrokerCounts(t *testing.T) {
 		fx.enqueue("quick")
 		slow.Store(true)
 		fx.enqueue("m1", "m2", "m3", "m4", "m5", "m6")
-		equal(fx, "in flight before the pause", fx.depth("orders").InFlight, 4)
+		equal(fx, "in flight before the pause", fx.depth("orders").Locked, 4)
 		ep.Pause()
 		fx.advance(time.Hour)
 		equal(fx, "handled", handled.Load(), 1+4)
@@ -181,7 +181,7 @@ func TestPrefetched_WhereTheBrokerCounts(t *testing.T) {
 		for i := range 50 {
 			fx.send(order(fmt.Sprint("m", i)))
 		}
-		prefetched := fx.depth("orders").InFlight - 4
+		prefetched := fx.depth("orders").Locked - 4
 		if prefetched < 16 {
 			fx.Fatalf("%d are prefetched, want many", prefetched)
 		}
@@ -196,7 +196,7 @@ func TestPrefetched_WhereTheBrokerCounts(t *testing.T) {
 		equal(fx, "handled by the other instance, after almost two minutes", int(handled.Load()), 50-4-prefetched)
 		fx.advance(11 * time.Second)
 		equal(fx, "handled by the other instance, after two minutes", handled.Load(), 46)
-		equal(fx, "in flight", fx.depth("orders").InFlight, 4)
+		equal(fx, "in flight", fx.depth("orders").Locked, 4)
 		equal(fx, "MaxInFlight of the one that hangs", slices.Contains(fx.broker.inFlight.all(), 0), true)
 		hang.Store(false)
 		close(release)
@@ -234,13 +234,13 @@ func TestRateLimited_PrefetchedWhereTheBrokerCounts(t *testing.T) {
 				for i := range 20 {
 					fx.send(order(fmt.Sprint("m", i)))
 				}
-				if n := fx.depth("orders").InFlight; n <= 4 {
+				if n := fx.depth("orders").Locked; n <= 4 {
 					fx.Fatalf("%d are in flight, want some that are prefetched", n)
 				}
 				close(fail)
 				fx.advance(time.Second)
 				equal(fx, "rate limited", ep.Health().RateLimited, true)
-				equal(fx, "prefetched messages are kept", fx.depth("orders").InFlight > 0, c.kept)
+				equal(fx, "prefetched messages are kept", fx.depth("orders").Locked > 0, c.kept)
 			})
 		})
 	}

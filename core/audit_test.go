@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -87,7 +88,7 @@ func TestEngineSends_AuditQueueThatCannotBeReached(t *testing.T) {
 		equal(fx, "runs", runs, 10)
 		fx.wantDepth("shipping", 10)
 		fx.wantDepth("error", 0)
-		equal(fx, "orders in flight", fx.depth("orders").InFlight, 0)
+		equal(fx, "orders in flight", fx.depth("orders").Locked, 0)
 		if critical.Load() == 0 || ep.Health().UnreachableSince.IsZero() {
 			fx.Errorf("%d critical errors, unreachable since %v", critical.Load(), ep.Health().UnreachableSince)
 		}
@@ -180,7 +181,7 @@ func TestEngineSends_WorkInTheTransactionStays(t *testing.T) {
 			fx.Errorf("committed %q", got)
 		}
 		fx.wantDepth("shipping", 1)
-		equal(fx, "stored", fx.depth("orders"), inmemory.Depth{Delayed: 1})
+		equal(fx, "stored", fx.depth("orders"), queues.Depth{Delayed: 1})
 	})
 }
 

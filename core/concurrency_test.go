@@ -69,7 +69,7 @@ func TestConcurrency_IsAnExactBound(t *testing.T) {
 				fx.send(m)
 			}
 			start := time.Now()
-			for fx.depth(name).Total() > 0 || g.now.Load() > 0 {
+			for total(fx.depth(name)) > 0 || g.now.Load() > 0 {
 				time.Sleep(time.Second)
 			}
 			equal(fx, fmt.Sprint("most at the same time of ", concurrency), g.max.Load(), int64(concurrency))
@@ -113,7 +113,7 @@ func TestSetConcurrency_WithMessagesInFlight(t *testing.T) {
 			if limit := limits[len(limits)-1]; limit < n || limit > 3*n {
 				fx.Errorf("MaxInFlight is %d at concurrency %d", limit, n)
 			}
-			if held := fx.depth("orders").InFlight; held > 3*n {
+			if held := fx.depth("orders").Locked; held > 3*n {
 				fx.Errorf("%d messages are held at concurrency %d", held, n)
 			}
 		}
@@ -193,17 +193,17 @@ func TestPause_FinishesRunningHandlersAndReleasesTheRest(t *testing.T) {
 				if name == "ahead" && fx.mode == core.TransactionReceiveOnly {
 					prefetched = 2
 				}
-				equal(fx, "held before the pause", fx.depth("orders").InFlight, 2+prefetched)
+				equal(fx, "held before the pause", fx.depth("orders").Locked, 2+prefetched)
 				ep.Pause()
 				ep.Pause() // no more than once
 				synctest.Wait()
-				equal(fx, "held while paused", fx.depth("orders").InFlight, 2)
+				equal(fx, "held while paused", fx.depth("orders").Locked, 2)
 				equal(fx, "paused", ep.Health().Paused, true)
 				equal(fx, "running", ep.Health().Running, true)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				equal(fx, "handled while paused", handled.len(), 2)
-				equal(fx, "held while paused", fx.depth("orders").InFlight, 0)
+				equal(fx, "held while paused", fx.depth("orders").Locked, 0)
 				for _, m := range fx.messages("orders") {
 					equal(fx, "delivery count of "+m.ID, m.DeliveryCount, 1)
 				}
@@ -243,13 +243,13 @@ func TestPrefetch_NoneForSlowHandlers(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
-		if held := fx.depth("orders").InFlight; held <= 12 || held > 4+4*20 {
+		if held := fx.depth("orders").Locked; held <= 12 || held > 4+4*20 {
 			fx.Errorf("%d messages are prefetched for fast handlers, want as many as they handle in 20 ms", held)
 		}
 		slow.Store(true)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		equal(fx, "held for slow handlers", fx.depth("orders").InFlight, 4)
+		equal(fx, "held for slow handlers", fx.depth("orders").Locked, 4)
 		equal(fx, "in flight", ep.Health().InFlight, 4)
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -31,7 +32,7 @@ func TestUndelivered_KeptWhereItCannotBeStored(t *testing.T) {
 		fx.enqueue("m1")
 		fx.advance(time.Hour)
 		equal(fx, "runs", runs, 1)
-		equal(fx, "orders", fx.depth("orders"), inmemory.Depth{InFlight: 1})
+		equal(fx, "orders", fx.depth("orders"), queues.Depth{Locked: 1})
 		health := ep.Health()
 		equal(fx, "undelivered", health.Undelivered, 1)
 		equal(fx, "unsettled", health.Unsettled, 1)
@@ -119,7 +120,7 @@ func TestDecisionRetry_Bound(t *testing.T) {
 		fx.enqueue("m11")
 		equal(fx, "stalled by twelve", ep.Health().Stalled, true)
 		fx.enqueue("good")
-		equal(fx, "orders", fx.depth("orders"), inmemory.Depth{Ready: 1, InFlight: 12})
+		equal(fx, "orders", fx.depth("orders"), queues.Depth{Ready: 1, Locked: 12})
 		equal(fx, "critical errors about it", strings.Count(fmt.Sprint(critical.all()), "no more messages are fetched"), 1)
 		reachable()
 		fx.advance(time.Minute)

@@ -95,14 +95,14 @@ func TestMoveToError_IsAtomic(t *testing.T) {
 	inModes(t, retryModes, func(fx *fixture) {
 		fx.broker.setFaults(faults{
 			send: func(out []core.Outgoing) error {
-				depth, err := fx.broker.Depth("orders")
-				equal(fx, "messages held while the copy is sent", depth.InFlight, 1)
+				depth, err := fx.broker.Depth(fx.Context(), "orders")
+				equal(fx, "messages held while the copy is sent", depth.Locked, 1)
 				return err
 			},
 			settle: func(operation string, _ *core.Incoming) error {
 				if operation == "Complete" {
-					depth, err := fx.broker.Depth("error")
-					equal(fx, "copies sent before the message is consumed", depth.Total(), 1)
+					depth, err := fx.broker.Depth(fx.Context(), "error")
+					equal(fx, "copies sent before the message is consumed", depth.Ready, 1)
 					return err
 				}
 				return nil
@@ -254,7 +254,7 @@ func TestCustomQueue_MissingGivesWayToTheErrorQueue(t *testing.T) {
 		fx.enqueue("m1")
 		fx.onlyMessage("error")
 		fx.wantDepth("orders", 0)
-		if slices.Contains(fx.broker.Queues(), "custom") {
+		if slices.Contains(fx.queues(), "custom") {
 			fx.Error("the custom error queue was created")
 		}
 		lines := fx.logs.find("queue does not exist (Recoverability.CustomErrorQueues lets Run create it); moving message to the error queue", "message_id", "m1", "instead_of", "custom", "queue", "error")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -137,11 +138,11 @@ func ExampleDraft_With() {
 			log.Fatal(err)
 		}
 	}
-	waiting, err := transport.Peek("billing")
+	waiting, err := transport.Browse(context.Background(), queues.Request{Queue: "billing", Limit: 10})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, m := range waiting {
+	for _, m := range waiting.Messages {
 		fmt.Println(m.ID, m.Headers.Get("tenant"))
 	}
 	// Output:

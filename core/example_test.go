@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -79,11 +80,11 @@ func Example() {
 	if err := <-running; err != nil {
 		log.Fatal(err)
 	}
-	failed, err := transport.Peek("error")
+	failed, err := transport.Browse(context.Background(), queues.Request{Queue: "error", Limit: 10})
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, m := range failed {
+	for _, m := range failed.Messages {
 		fmt.Println("in the error queue:", m.Headers.Get(headers.ExceptionMessage))
 	}
 	// Output:

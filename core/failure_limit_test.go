@@ -54,7 +54,7 @@ func TestFailureLimit_OnReachedPauses(t *testing.T) {
 		fx.advance(time.Hour)
 		fx.wantDepth("orders", 2)
 		fx.wantDepth("error", 3)
-		equal(fx, "in flight", fx.depth("orders").InFlight, 0)
+		equal(fx, "in flight", fx.depth("orders").Locked, 0)
 		h := ep.Health()
 		equal(fx, "Health", fmt.Sprint(h.Paused, h.Running, h.RunError, h.CriticalErrors), "true true <nil> 0")
 		if all := reached.all(); len(all) != 1 || !errors.Is(all[0], core.ErrUnacceptableMessageLimit) ||
@@ -444,11 +444,11 @@ func TestFailureLimit_PausedEndpointHasNoOtherMessages(t *testing.T) {
 				fx.send(waiting...)
 				synctest.Wait()
 				equal(fx, "paused", ep.Health().Paused, true)
-				equal(fx, "in flight with one handler running", fx.depth("orders").InFlight, 1)
+				equal(fx, "in flight with one handler running", fx.depth("orders").Locked, 1)
 				equal(fx, "MaxInFlight", fx.newestMaxInFlight(), 0)
 				close(release)
 				fx.advance(time.Hour)
-				equal(fx, "in flight", fx.depth("orders").InFlight, 0)
+				equal(fx, "in flight", fx.depth("orders").Locked, 0)
 				fx.wantDepth("orders", 20)
 				fx.wantDepth("error", 2) // the one that ran too
 

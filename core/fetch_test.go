@@ -60,7 +60,7 @@ func TestFetch_SmallBatchesKeepManySlotsBusy(t *testing.T) {
 			fx.send(order(fmt.Sprint("m", i)))
 		}
 		fx.run(ep)
-		for fx.depth("orders").Total() > 0 {
+		for total(fx.depth("orders")) > 0 {
 			time.Sleep(time.Second)
 		}
 		// One fetch at a time could not keep more than 17 busy.
@@ -134,7 +134,7 @@ func TestPrefetch_ReceiverIsToldTheLimit(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		equal(fx, "MaxInFlight of handlers that take a minute", fx.newestMaxInFlight(), 16)
-		equal(fx, "held", fx.depth("orders").InFlight, 8)
+		equal(fx, "held", fx.depth("orders").Locked, 8)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -233,15 +235,32 @@ func (fx *fixture) send(msgs ...core.Outgoing) {
 	}
 }
 
-// messages returns the messages that are ready in a queue.
+// messages returns the messages that are ready in a queue, with the count of the next delivery.
 func (fx *fixture) messages(name string) []core.Incoming {
 	fx.Helper()
 	synctest.Wait()
-	messages, err := fx.broker.Peek(name)
+	page, err := fx.broker.Browse(fx.Context(), queues.Request{Queue: name, Limit: math.MaxInt, MaxBytes: math.MaxInt})
 	if err != nil {
 		fx.Fatal(err)
 	}
-	return messages
+	var ready []core.Incoming
+	for _, m := range page.Messages {
+		if m.State == queues.Ready {
+			m.DeliveryCount++
+			ready = append(ready, m.Incoming)
+		}
+	}
+	return ready
+}
+
+// queues returns the names of all queues.
+func (fx *fixture) queues() []string {
+	fx.Helper()
+	names, err := fx.broker.ListQueues(fx.Context())
+	if err != nil {
+		fx.Fatal(err)
+	}
+	return names
 }
 
 // onlyMessage returns the one message that is ready in a queue.
@@ -257,7 +276,7 @@ func (fx *fixture) onlyMessage(name string) core.Incoming {
 // wantDepth checks the number of messages of a queue, in any state.
 func (fx *fixture) wantDepth(name string, want int) {
 	fx.Helper()
-	if got := fx.depth(name); got.Total() != want {
+	if got := fx.depth(name); total(got) != want {
 		fx.Errorf("queue %q holds %+v, want %d", name, got, want)
 	}
 }
@@ -265,21 +284,24 @@ func (fx *fixture) wantDepth(name string, want int) {
 // wantDepthNow is wantDepth for handlers, in which a test cannot wait for quiescence.
 func (fx *fixture) wantDepthNow(name string, want int) {
 	fx.Helper()
-	depth, err := fx.broker.Depth(name)
-	if err != nil || depth.Total() != want {
+	depth, err := fx.broker.Depth(fx.Context(), name)
+	if err != nil || total(depth) != want {
 		fx.Errorf("queue %q holds %+v, %v; want %d", name, depth, err, want)
 	}
 }
 
-func (fx *fixture) depth(name string) inmemory.Depth {
+// depth returns the numbers of messages in a queue, and nothing else.
+func (fx *fixture) depth(name string) queues.Depth {
 	fx.Helper()
 	synctest.Wait()
-	depth, err := fx.broker.Depth(name)
+	depth, err := fx.broker.Depth(fx.Context(), name)
 	if err != nil {
 		fx.Fatal(err)
 	}
-	return depth
+	return queues.Depth{Ready: depth.Ready, Locked: depth.Locked, Delayed: depth.Delayed}
 }
+
+func total(d queues.Depth) int { return d.Ready + d.Locked + d.Delayed }
 
 // recorder collects values from several goroutines.
 type recorder[T any] struct {

@@ -375,7 +375,7 @@ func FuzzIndependent(f *testing.F) {
 			fx.enqueue("m1")
 			fx.advance(time.Hour)
 			fx.wantDepth("orders", 0)
-			if fx.depth("error").Total() == 1 {
+			if total(fx.depth("error")) == 1 {
 				fx.wantDepth("shipping", 0)
 				return
 			}

@@ -31,7 +31,7 @@ func TestInputQueue_TakesThePlaceOfTheName(t *testing.T) {
 			return m.Send("shipping", shipByteType.Of([]byte("now")))
 		})
 		fx.run(ep)
-		if _, err := fx.broker.Peek("billing"); !errors.Is(err, core.ErrQueueNotFound) {
+		if _, err := fx.broker.Depth(fx.Context(), "billing"); !errors.Is(err, core.ErrQueueNotFound) {
 			fx.Errorf("a queue with the endpoint's name: %v", err)
 		}
 

@@ -41,7 +41,7 @@ func (fx *fixture) redeliverTimes(queue string, times int) {
 		if err != nil {
 			fx.Fatal(err)
 		}
-		depth, err := fx.broker.Depth(queue)
+		depth, err := fx.broker.Depth(fx.Context(), queue)
 		if err != nil {
 			fx.Fatal(err)
 		}
@@ -81,9 +81,9 @@ func TestSuspects_AreAttemptedAlone(t *testing.T) {
 				}
 				for range 5 {
 					equal(fx, "messages at once", g.now.Load(), 1)
-					depth, err := fx.broker.Depth("orders")
-					if err != nil || depth.InFlight != inHand {
-						fx.Errorf("%d messages in hand with a suspect, %v; want %d", depth.InFlight, err, inHand)
+					depth, err := fx.broker.Depth(fx.Context(), "orders")
+					if err != nil || depth.Locked != inHand {
+						fx.Errorf("%d messages in hand with a suspect, %v; want %d", depth.Locked, err, inHand)
 					}
 					time.Sleep(time.Second)
 				}
@@ -165,9 +165,9 @@ func TestSuspects_StartBeginsWithOneMessage(t *testing.T) {
 		_, run := fx.runOrders(core.Config{Concurrency: 16}, func(_ context.Context, m *core.Message) error {
 			g.enter()
 			defer g.leave()
-			depth, err := fx.broker.Depth("orders")
-			if err != nil || strings.HasPrefix(m.ID, "suspect") && depth.InFlight != 1 {
-				fx.Errorf("%d messages in hand beside suspects, %v", depth.InFlight, err)
+			depth, err := fx.broker.Depth(fx.Context(), "orders")
+			if err != nil || strings.HasPrefix(m.ID, "suspect") && depth.Locked != 1 {
+				fx.Errorf("%d messages in hand beside suspects, %v", depth.Locked, err)
 			}
 			time.Sleep(10 * time.Second)
 			return nil
@@ -295,7 +295,7 @@ func TestSuspects_WaitingOnesAreReleasedAtShutdown(t *testing.T) {
 			fx.Errorf("handled %q, want the slow one alone to be finished", got)
 		}
 		equal(fx, "left", fx.depth("orders").Ready, 2)
-		equal(fx, "in flight", fx.depth("orders").InFlight, 0)
+		equal(fx, "in flight", fx.depth("orders").Locked, 0)
 	})
 }
 
@@ -312,7 +312,7 @@ func TestSuspects_WaitingOnesKeepTheirLocks(t *testing.T) {
 		}
 		for range 95 {
 			fx.advance(time.Second)
-			equal(fx, "in hand", fx.depth("orders").InFlight, held)
+			equal(fx, "in hand", fx.depth("orders").Locked, held)
 		}
 		fx.advance(time.Minute)
 		got := handled.all()
@@ -403,7 +403,7 @@ func TestSuspects_PauseWhileTheyWait(t *testing.T) {
 			want = 4
 		}
 		equal(fx, "handled in the pause", handled.len(), want)
-		equal(fx, "in flight in the pause", fx.depth("orders").InFlight, 0)
+		equal(fx, "in flight in the pause", fx.depth("orders").Locked, 0)
 		ep.Resume()
 		fx.advance(time.Second)
 		equal(fx, "handled", handled.len(), 4)

@@ -67,7 +67,7 @@ func TestRun_DoesNotCheckCustomErrorQueues(t *testing.T) {
 			return core.MoveToError("custom"), nil
 		}
 		fx.run(fx.newEndpoint("orders", config))
-		if slices.Contains(fx.broker.Queues(), "custom") {
+		if slices.Contains(fx.queues(), "custom") {
 			fx.Error("it was created")
 		}
 	})

@@ -45,7 +45,7 @@ func prefetchBytes(fx *fixture, limit, large, body int) (inFlight int, release f
 	}
 	fx.send(msgs...)
 	synctest.Wait()
-	return fx.depth("orders").InFlight, func() {
+	return fx.depth("orders").Locked, func() {
 		close(gate)
 		fx.advance(time.Second)
 		equal(fx, "messages handled in the end", handled.Load(), int64(small+large))

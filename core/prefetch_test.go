@@ -33,7 +33,7 @@ func TestRateLimit_NoPrefetch(t *testing.T) {
 		equal(fx, "rate limited", ep.Health().RateLimited, true)
 		for range 100 {
 			time.Sleep(300 * time.Millisecond)
-			if held := fx.depth("orders").InFlight; held > 1 {
+			if held := fx.depth("orders").Locked; held > 1 {
 				fx.Fatalf("%d messages are held, want the probe alone", held)
 			}
 		}
@@ -55,9 +55,9 @@ func TestPrefetch_WaitsForMeasuredHandlers(t *testing.T) {
 				}
 				fx.runOrders(core.Config{Concurrency: 8}, handler)
 				time.Sleep(takes / 2)
-				equal(fx, "held with the first eight begun", fx.depth("orders").InFlight, 8)
+				equal(fx, "held with the first eight begun", fx.depth("orders").Locked, 8)
 				time.Sleep(takes)
-				if held := fx.depth("orders").InFlight; held > 9 {
+				if held := fx.depth("orders").Locked; held > 9 {
 					fx.Errorf("%d messages are held with the next eight begun, want at most one ahead", held)
 				}
 			})
@@ -102,13 +102,13 @@ func TestPrefetch_FollowsHandlerTime(t *testing.T) {
 				}
 				var highest atomic.Int64
 				fx.runOrders(core.Config{Concurrency: c.slots}, func(context.Context, *core.Message) error {
-					depth, err := fx.broker.Depth("orders")
+					depth, err := fx.broker.Depth(fx.Context(), "orders")
 					if err != nil {
 						fx.Error(err)
 					}
 					for {
 						old := highest.Load()
-						if int64(depth.InFlight) <= old || highest.CompareAndSwap(old, int64(depth.InFlight)) {
+						if int64(depth.Locked) <= old || highest.CompareAndSwap(old, int64(depth.Locked)) {
 							break
 						}
 					}
@@ -147,7 +147,7 @@ func TestPrefetch_NoMoreThanMeasured(t *testing.T) {
 		for i := range 1000 {
 			fx.send(order(fmt.Sprint("slow", i)))
 		}
-		if held := fx.depth("orders").InFlight; held <= 4+4 || held > 4+40 {
+		if held := fx.depth("orders").Locked; held <= 4+4 || held > 4+40 {
 			fx.Errorf("%d messages are held after 40 fast handlers, want some more than slots ahead, but at most 40", held)
 		}
 	})
@@ -272,12 +272,12 @@ func TestPrefetched_ReleasedInParallel(t *testing.T) {
 		for i := range 200 {
 			fx.send(order(fmt.Sprint("slow", i)))
 		}
-		if held := fx.depth("orders").InFlight; held < 4+64 {
+		if held := fx.depth("orders").Locked; held < 4+64 {
 			fx.Errorf("%d messages are held before the pause, want many", held)
 		}
 		ep.Pause()
 		time.Sleep(40 * time.Second) // by four workers; one would take more than a minute
-		equal(fx, "held while paused", fx.depth("orders").InFlight, 4)
+		equal(fx, "held while paused", fx.depth("orders").Locked, 4)
 	})
 }
 
@@ -354,7 +354,7 @@ func TestPrefetched_ReleasedWhenAllSlotsHang(t *testing.T) {
 			fx.send(order(fmt.Sprint("m", i)))
 		}
 		synctest.Wait()
-		if held := fx.depth("orders").InFlight; held < 20 {
+		if held := fx.depth("orders").Locked; held < 20 {
 			fx.Fatalf("%d in flight, want many that are prefetched", held)
 		}
 		var handled atomic.Int64
@@ -366,7 +366,7 @@ func TestPrefetched_ReleasedWhenAllSlotsHang(t *testing.T) {
 		fx.run(ep)
 		fx.advance(2 * time.Second)
 		equal(fx, "handled by the other instance", handled.Load(), 96)
-		equal(fx, "in flight", fx.depth("orders").InFlight, 4)
+		equal(fx, "in flight", fx.depth("orders").Locked, 4)
 		close(release)
 		fx.advance(time.Second)
 		fx.wantDepth("orders", 0)

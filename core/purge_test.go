@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
-	"github.com/reprise-go/reprise/transport/inmemory"
+	"github.com/reprise-go/reprise/core/queues"
 )
 
 // Purge empties the input queue, and nothing else.
@@ -21,7 +21,7 @@ func TestPurge_EmptiesTheInputQueue(t *testing.T) {
 		removed, err := ep.Purge(fx.Context())
 		fx.noError(err)
 		equal(fx, "removed", removed, 1)
-		equal(fx, "left", fx.depth("orders"), inmemory.Depth{Delayed: 1})
+		equal(fx, "left", fx.depth("orders"), queues.Depth{Delayed: 1})
 		fx.wantDepth("shipping", 1)
 	})
 }

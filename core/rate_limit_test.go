@@ -157,7 +157,7 @@ func TestRateLimit_OneAttemptAtATimeWithAPause(t *testing.T) {
 				highest.Store(0)
 				for probe := range 5 {
 					synctest.Wait()
-					if held := fx.depth("orders").InFlight; held != 0 {
+					if held := fx.depth("orders").Locked; held != 0 {
 						fx.Errorf("%d messages are held while waiting for probe %d", held, probe+1)
 					}
 					time.Sleep(11 * time.Second)

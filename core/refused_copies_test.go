@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -55,8 +56,8 @@ func TestRefusedCopies_EndInTheErrorQueue(t *testing.T) {
 						if strings.HasPrefix(m.ID, "bad") {
 							return errBoom
 						}
-						depth, _ := fx.broker.Depth("error")
-						moved.add(depth.Total())
+						depth, _ := fx.broker.Depth(fx.Context(), "error")
+						moved.add(depth.Ready)
 						return nil
 					})
 					for i := range manyRefused {
@@ -262,7 +263,7 @@ func TestRefusedCopies_StoredMessages(t *testing.T) {
 			return core.GiveUpTo(errBoom, "special")
 		})
 		fx.enqueue("m1", "m2")
-		equal(fx, "stored", fx.depth("orders"), inmemory.Depth{Delayed: 2})
+		equal(fx, "stored", fx.depth("orders"), queues.Depth{Delayed: 2})
 		fx.broker.setFaults(faults{send: func(out []core.Outgoing) error {
 			if sendsTo(out, "special") {
 				return core.ErrInvalidHeader

@@ -109,7 +109,7 @@ func TestDelayedRetry_IsACopyToTheOwnQueue(t *testing.T) {
 		fx.send(sender)
 		synctest.Wait()
 		equal(fx, "messages waiting", fx.depth("orders").Delayed, 1)
-		equal(fx, "messages held", fx.depth("orders").InFlight, 0)
+		equal(fx, "messages held", fx.depth("orders").Locked, 0)
 		operation := "Complete m1"
 		if fx.mode == core.TransactionSendsAtomicWithReceive {
 			operation = "ReplaceWith m1"

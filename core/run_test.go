@@ -95,7 +95,7 @@ func TestSendOnly_SendsAndHasNothingToRun(t *testing.T) {
 		if err := fx.start(ep).wait(); err == nil || !strings.Contains(err.Error(), "send-only") {
 			fx.Errorf("Run: %v", err)
 		}
-		if slices.Contains(fx.broker.Queues(), "website") {
+		if slices.Contains(fx.queues(), "website") {
 			fx.Error("it has a queue")
 		}
 	})
@@ -164,7 +164,7 @@ func TestProvision_CreatesNoCustomErrorQueue(t *testing.T) {
 		if err := ep.Provision(fx.Context()); err != nil {
 			fx.Fatal(err)
 		}
-		if got := fx.broker.Queues(); !slices.Equal(got, []string{"audit", "billing", "error", "failed", "orders", "shipping"}) {
+		if got := fx.queues(); !slices.Equal(got, []string{"audit", "billing", "error", "failed", "orders", "shipping"}) {
 			fx.Errorf("queues %v", got)
 		}
 		fx.run(ep)

@@ -350,8 +350,8 @@ func TestSendMiddleware_ChangesDestinationAndOptions(t *testing.T) {
 		second := fx.onlyMessage("copies")
 		equal(fx, "second copy", second.ID+second.Headers.Get(headers.MessageID)+second.Headers.Get("Copy"), "c-copyc-copyyes")
 		fx.advance(time.Minute)
-		equal(fx, "sent after a minute", fx.shippedTypes(), "copied hurried delayed")
-		delayed := fx.messages("shipping")[2]
+		equal(fx, "sent after a minute", fx.shippedTypes(), "copied delayed hurried")
+		delayed := fx.messages("shipping")[1]
 		equal(fx, "headers of a delayed message", delayed.Headers.Get(headers.DeliverAt)+" "+delayed.Headers.Get(headers.TimeToBeReceived)+" "+delayed.GroupKey,
 			headers.FormatTime(start.Add(time.Minute))+" 01:00:00 g")
 		fx.noError(running.stop())
@@ -421,7 +421,7 @@ func TestDeliverAt_HoldsAfterALongHandler(t *testing.T) {
 		fx.advance(18 * time.Second)
 		equal(fx, "sent before it was due", fx.shippedTypes(), "overdue")
 		fx.advance(2 * time.Second)
-		equal(fx, "sent when it was due", fx.shippedTypes(), "overdue due")
+		equal(fx, "sent when it was due", fx.shippedTypes(), "due overdue")
 		fx.noError(running.stop())
 	})
 }

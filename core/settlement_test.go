@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -354,7 +355,7 @@ func TestRenewal_OfPrefetchedMessages(t *testing.T) {
 		})
 		fx.enqueue("quick") // now handlers are known to be fast
 		fx.enqueue("m1", "m2")
-		if held := fx.depth("orders").InFlight; held != 2 {
+		if held := fx.depth("orders").Locked; held != 2 {
 			fx.Fatalf("%d messages held, want one ahead", held)
 		}
 		time.Sleep(2*time.Hour + time.Second)
@@ -522,7 +523,7 @@ func TestSettlement_FailsUntilShutdown(t *testing.T) {
 		if err := run.stop(); err != nil {
 			fx.Error(err)
 		}
-		equal(fx, "orders", fx.depth("orders"), inmemory.Depth{Ready: 1})
+		equal(fx, "orders", fx.depth("orders"), queues.Depth{Ready: 1})
 		fx.broker.setFaults(faults{})
 		fx.run(ep)
 		fx.wantDepth("orders", 0)

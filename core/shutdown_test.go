@@ -257,7 +257,7 @@ func TestShutdown_WhilePausedRateLimitedOrIdle(t *testing.T) {
 			fx.Error(err)
 		}
 		equal(fx, "time to shut down", time.Since(start), 0)
-		equal(fx, "messages", fx.depth("orders").Ready, before.Total())
+		equal(fx, "messages", fx.depth("orders").Ready, total(before))
 		ep.Resume()
 	})
 }
@@ -351,7 +351,7 @@ func TestNone_ReceivedMessagesAreHandled(t *testing.T) {
 				ep.Resume() // so that they are fetched together
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if left := fx.depth("orders").Total(); int(handled.Load())+left != 4 {
+				if left := total(fx.depth("orders")); int(handled.Load())+left != 4 {
 					fx.Errorf("%d handled, %d left of 4", handled.Load(), left)
 				}
 				if handled.Load() < 2 {

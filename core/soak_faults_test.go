@@ -238,7 +238,7 @@ func (s *faultySoak) run(seed uint64) {
 func (s *faultySoak) check(instances []*core.Endpoint) {
 	for _, queue := range []string{"orders", "shipping", "error", "audit"} {
 		depth := s.depth(queue)
-		equal(s.fixture, "messages in flight in "+queue, depth.InFlight, 0)
+		equal(s.fixture, "messages in flight in "+queue, depth.Locked, 0)
 		equal(s.fixture, "delayed messages in "+queue, depth.Delayed, 0)
 	}
 	s.wantDepth("orders", 0)

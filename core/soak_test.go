@@ -296,8 +296,12 @@ func (s *soak) account(transport *inmemory.Transport) {
 	if bad > 10 {
 		s.t.Errorf("and %d others", bad-10)
 	}
-	for _, queue := range transport.Queues() {
-		if depth, err := transport.Depth(queue); err != nil || depth.Total()-depth.InFlight > 0 {
+	names, err := transport.ListQueues(s.t.Context())
+	if err != nil {
+		s.t.Error(err)
+	}
+	for _, queue := range names {
+		if depth, err := transport.Depth(s.t.Context(), queue); err != nil || depth.Ready+depth.Delayed > 0 {
 			s.t.Errorf("queue %q still has %+v, %v", queue, depth, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -73,7 +74,7 @@ func TestUndelivered_StoredUntilTheErrorQueueIsReached(t *testing.T) {
 		fx.advance(30 * time.Minute)
 		equal(fx, "runs", runs, 2)
 		fx.wantDepth("error", 0)
-		equal(fx, "stored, locked by nothing", fx.depth("orders"), inmemory.Depth{Delayed: 1})
+		equal(fx, "stored, locked by nothing", fx.depth("orders"), queues.Depth{Delayed: 1})
 		health := ep.Health()
 		equal(fx, "undelivered", health.Undelivered, 1)
 		equal(fx, "unreachable since", health.UnreachableSince, start)
@@ -300,7 +301,7 @@ func TestUndelivered_StoredCopyWithoutRefusedHeaders(t *testing.T) {
 		}})
 		fx.runOrders(core.Config{Recoverability: noRetries}, func(context.Context, *core.Message) error { return errBoom })
 		fx.enqueue("m1")
-		equal(fx, "stored", fx.depth("orders"), inmemory.Depth{Delayed: 1})
+		equal(fx, "stored", fx.depth("orders"), queues.Depth{Delayed: 1})
 		lines := fx.logs.find("message was stored without headers of its sender", "message_id", "m1")
 		if len(lines) != 1 || fmt.Sprint(lines[0].attrs["headers_left_out"]) != "[Sender]" {
 			fx.Errorf("logged %+v", lines)

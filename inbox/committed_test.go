@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -95,7 +96,8 @@ func (p *pair) put() {
 
 func (p *pair) has(queue string, bodies ...string) {
 	p.Helper()
-	messages, err := p.broker.Peek(queue)
+	page, err := p.broker.Browse(p.Context(), queues.Request{Queue: queue, Limit: 1000})
+	messages := page.Messages
 	if err != nil || len(messages) != len(bodies) {
 		p.Fatalf("%s has %v, %v, want %q", queue, messages, err, bodies)
 	}

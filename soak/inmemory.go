@@ -188,17 +188,21 @@ func (s *inMemory) faults() []fault {
 	}
 }
 
-func (s *inMemory) depths(context.Context) (map[string]int, error) {
+func (s *inMemory) depths(ctx context.Context) (map[string]int, error) {
 	depths := map[string]int{}
-	for _, queue := range s.view.Queues() {
+	names, err := s.view.ListQueues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, queue := range names {
 		if queue == rowsQueue {
 			continue // rows waits for the messages of this queue
 		}
-		depth, err := s.view.Depth(queue)
+		depth, err := s.view.Depth(ctx, queue)
 		if err != nil {
 			return nil, err
 		}
-		depths[queue] = depth.Total()
+		depths[queue] = depth.Ready + depth.Locked + depth.Delayed
 	}
 	return depths, nil
 }
@@ -208,11 +212,11 @@ func (s *inMemory) staleness() time.Duration { return 0 }
 // rows implements system. The rows are in the ledger when their queue is empty.
 func (s *inMemory) rows(ctx context.Context, _ *ledger) error {
 	for ctx.Err() == nil {
-		depth, err := s.view.Depth(rowsQueue)
+		depth, err := s.view.Depth(ctx, rowsQueue)
 		if err != nil {
 			return err
 		}
-		if depth.Total() == 0 {
+		if depth.Ready+depth.Locked+depth.Delayed == 0 {
 			return nil
 		}
 		pause(ctx, 10*time.Millisecond)

@@ -101,7 +101,7 @@ func run(ctx context.Context, out io.Writer, o options) (err error) {
 	ctx, account.settled = context.WithCancel(ctx) // the endpoints drain when all is settled, as at Ctrl-C
 	defer account.settled()
 	err = runShop(ctx, shop, orders, payments, shipping)
-	return errors.Join(err, account.report(transport))
+	return errors.Join(err, account.report(context.WithoutCancel(ctx), transport))
 }
 
 // runShop places the orders and runs the endpoints until ctx ends.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,21 +12,22 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 // report writes the outcome of every message, and the contents of the queues. It is
 // called when the endpoints have stopped.
-func (a *account) report(t *inmemory.Transport) error {
+func (a *account) report(ctx context.Context, t *inmemory.Transport) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.table()
-	failed, err := t.Peek("error")
+	failed, err := t.Browse(ctx, queues.Request{Queue: "error", Limit: 1000})
 	if err != nil && !errors.Is(err, core.ErrQueueNotFound) { // interrupted before an endpoint created it
 		return err
 	}
-	a.errorQueue(failed)
-	return a.leftOver(t)
+	a.errorQueue(failed.Messages)
+	return a.leftOver(ctx, t)
 }
 
 // table writes a line for every message, grouped by order.
@@ -59,11 +61,11 @@ func orDash(n int) string {
 
 // errorQueue writes the failed messages with the most informative headers of the failure,
 // without those of the stack trace, machine and host.
-func (a *account) errorQueue(failed []core.Incoming) {
+func (a *account) errorQueue(failed []queues.Message) {
 	if len(failed) == 0 {
 		return
 	}
-	slices.SortFunc(failed, func(x, y core.Incoming) int { return cmp.Compare(x.ID, y.ID) })
+	slices.SortFunc(failed, func(x, y queues.Message) int { return cmp.Compare(x.ID, y.ID) })
 	fmt.Fprintf(a.out, "\n%s\n", a.paint(bold, "The messages in the error queue"))
 	for _, in := range failed {
 		fmt.Fprintf(a.out, "\n  %s  %s\n", a.paint(red, in.ID), in.Body)
@@ -97,14 +99,18 @@ func rounds(h core.Headers) []string {
 
 // leftOver writes the messages in the endpoints' queues: none, unless the run was
 // interrupted. A durable transport would deliver them after the next start.
-func (a *account) leftOver(t *inmemory.Transport) error {
+func (a *account) leftOver(ctx context.Context, t *inmemory.Transport) error {
+	names, err := t.ListQueues(ctx)
+	if err != nil {
+		return err
+	}
 	var left []string
-	for _, queue := range t.Queues() {
-		depth, err := t.Depth(queue)
+	for _, queue := range names {
+		depth, err := t.Depth(ctx, queue)
 		if err != nil {
 			return err
 		}
-		if queue != "error" && depth.Total() > 0 {
+		if queue != "error" && depth.Ready+depth.Delayed > 0 {
 			left = append(left, fmt.Sprintf("  %-8s  %d ready, %d delayed", queue, depth.Ready, depth.Delayed))
 		}
 	}

@@ -75,7 +75,7 @@ func lostSendsAreRepeated(ctx context.Context, db Database) error {
 	if err != nil {
 		return err
 	}
-	messages, err := s.arrived("events", 2)
+	messages, err := s.arrived(ctx, "events", 2)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func eachHandlerOnce(ctx context.Context, db Database) error {
 	if err != nil {
 		return err
 	}
-	messages, err := s.arrived("events", 2)
+	messages, err := s.arrived(ctx, "events", 2)
 	if err != nil {
 		return err
 	}

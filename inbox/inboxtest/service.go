@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/inbox"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -141,14 +142,14 @@ func (s *service) put(ctx context.Context, ids ...string) error {
 
 // drained waits until the queues are empty: no message is waiting, delayed or being
 // handled.
-func (s *service) drained(ctx context.Context, queues ...string) error {
-	for _, queue := range queues {
+func (s *service) drained(ctx context.Context, names ...string) error {
+	for _, queue := range names {
 		for {
-			depth, err := s.Depth(queue)
+			depth, err := s.Depth(ctx, queue)
 			if err != nil {
 				return err
 			}
-			if depth.Total() == 0 {
+			if depth.Ready+depth.Locked+depth.Delayed == 0 {
 				break
 			}
 			select {
@@ -162,12 +163,12 @@ func (s *service) drained(ctx context.Context, queues ...string) error {
 }
 
 // arrived returns the messages in a queue.
-func (s *service) arrived(queue string, want int) ([]core.Incoming, error) {
-	messages, err := s.Peek(queue)
-	if err == nil && len(messages) != want {
-		err = fmt.Errorf("%d messages have arrived in %s, want %d", len(messages), queue, want)
+func (s *service) arrived(ctx context.Context, queue string, want int) ([]queues.Message, error) {
+	page, err := s.Browse(ctx, queues.Request{Queue: queue, Limit: 1000})
+	if err == nil && len(page.Messages) != want {
+		err = fmt.Errorf("%d messages have arrived in %s, want %d", len(page.Messages), queue, want)
 	}
-	return messages, err
+	return page.Messages, err
 }
 
 // hasRun checks the number of handler calls for a message.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -94,12 +95,13 @@ func failWith(t *testing.T, err error) (stack, logged string) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := errors.Join(ep.Shutdown(t.Context()), <-ended, transport.Close(t.Context())); err != nil {
+		page, err := transport.Browse(t.Context(), queues.Request{Queue: "error", Limit: 2})
+		if err := errors.Join(err, ep.Shutdown(t.Context()), <-ended, transport.Close(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		moved, peekErr := transport.Peek("error")
-		if peekErr != nil || len(moved) != 1 {
-			t.Fatalf("%d messages are in the error queue, %v", len(moved), peekErr)
+		moved := page.Messages
+		if len(moved) != 1 {
+			t.Fatalf("%d messages are in the error queue", len(moved))
 		}
 		stack, logged = moved[0].Headers.Get(headers.ExceptionStackTrace), log.String()
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/messagekit"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -123,10 +124,11 @@ func checkShipped(t *testing.T, broker *inmemory.Transport, db *database, messag
 	if !slices.Equal(db.placed, []string{"7"}) {
 		t.Errorf("orders were placed %q, want one, once", db.placed)
 	}
-	shipped, err := broker.Peek("shipping")
+	page, err := broker.Browse(t.Context(), queues.Request{Queue: "shipping", Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
+	shipped := page.Messages
 	if len(shipped) != messages {
 		t.Fatalf("%d messages were sent to shipping, want %d", len(shipped), messages)
 	}

@@ -25,7 +25,7 @@ const publishPause = 100 * time.Millisecond
 // consumer groups.
 type publisher struct {
 	transport core.Transport
-	queues    *queues
+	queues    *createdQueues
 	topics    bool
 }
 
@@ -71,13 +71,13 @@ func notAccepted(out []core.Outgoing, failed *core.SendError) (left []core.Outgo
 // Close implements message.Publisher. The transport is that of the test.
 func (p *publisher) Close() error { return nil }
 
-// queues creates each queue once, with its subscription.
-type queues struct {
+// createdQueues creates each queue once, with its subscription.
+type createdQueues struct {
 	mu    sync.Mutex
 	known map[string]bool
 }
 
-func (q *queues) ensure(ctx context.Context, t core.Transport, queue string, topics ...string) error {
+func (q *createdQueues) ensure(ctx context.Context, t core.Transport, queue string, topics ...string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.known[queue] {
@@ -92,7 +92,7 @@ func (q *queues) ensure(ctx context.Context, t core.Transport, queue string, top
 // flight. Subscriptions to a topic compete, or those of one consumer group do.
 type subscriber struct {
 	transport core.Transport
-	queues    *queues
+	queues    *createdQueues
 	group     string // "" if topics are queues
 	closing   context.Context
 	close     context.CancelFunc
@@ -214,7 +214,7 @@ var watermillTests = map[string]func(*testing.T, tests.TestContext, tests.PubSub
 // groups returns a constructor for consumer groups. If topics are queues, there is only the
 // group "".
 func groups(shared core.Transport, topics bool) tests.ConsumerGroupPubSubConstructor {
-	made := &queues{known: map[string]bool{}}
+	made := &createdQueues{known: map[string]bool{}}
 	return func(_ *testing.T, group string) (message.Publisher, message.Subscriber) {
 		s := &subscriber{transport: shared, queues: made, group: group}
 		s.closing, s.close = context.WithCancel(context.Background())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/middleware/cloudevents"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -87,11 +88,11 @@ func (fx *fixture) enqueue(h map[string]string, body string) {
 // only returns the only message in a queue.
 func (fx *fixture) only(queue string) core.Incoming {
 	fx.Helper()
-	all, err := fx.transport.Peek(queue)
-	if err != nil || len(all) != 1 {
-		fx.Fatalf("%d messages are in %q, %v; want 1", len(all), queue, err)
+	page, err := fx.transport.Browse(fx.Context(), queues.Request{Queue: queue, Limit: 2})
+	if err != nil || len(page.Messages) != 1 {
+		fx.Fatalf("%d messages are in %q, %v; want 1", len(page.Messages), queue, err)
 	}
-	return all[0]
+	return page.Messages[0].Incoming
 }
 
 // received has the parts of an event that handlers and observers get.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -119,10 +120,10 @@ func (fx *fixture) advance(d time.Duration) {
 // shippedTypes returns the types of the messages in the queue "shipping", in order.
 func (fx *fixture) shippedTypes() string {
 	fx.Helper()
-	all, err := fx.broker.Peek("shipping")
+	all, err := fx.broker.Browse(fx.Context(), queues.Request{Queue: "shipping", Limit: 1000})
 	fx.noError(err)
 	var types []string
-	for _, m := range all {
+	for _, m := range all.Messages {
 		types = append(types, m.Headers.Get(headers.MessageTypes))
 	}
 	return strings.Join(types, " ")
@@ -131,8 +132,8 @@ func (fx *fixture) shippedTypes() string {
 // wantDepth checks how many messages a queue has, delayed ones included.
 func (fx *fixture) wantDepth(queue string, want int) {
 	fx.Helper()
-	depth, err := fx.broker.Depth(queue)
-	if err != nil || depth.Total() != want {
+	depth, err := fx.broker.Depth(fx.Context(), queue)
+	if err != nil || depth.Ready+depth.Locked+depth.Delayed != want {
 		fx.Errorf("queue %q holds %+v, %v; want %d", queue, depth, err, want)
 	}
 }

@@ -121,11 +121,11 @@ func (s *shop) expect(when string, want ...string) {
 func (s *shop) left(queue string, want int) {
 	s.Helper()
 	synctest.Wait()
-	depth, err := s.transport.Depth(queue)
+	depth, err := s.transport.Depth(s.Context(), queue)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if depth.Total() != want {
+	if depth.Ready+depth.Locked+depth.Delayed != want {
 		s.Errorf("queue %q holds %+v, want %d", queue, depth, want)
 	}
 }

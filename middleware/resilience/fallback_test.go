@@ -56,7 +56,7 @@ func TestFallback_ForAnOpenCircuit(t *testing.T) {
 		if runs != 2 {
 			t.Errorf("the handler ran %d times, want 2: then the circuit is open", runs)
 		}
-		if told, err := transport.Depth("customers"); err != nil || told.Total() != 4 {
+		if told, err := transport.Depth(t.Context(), "customers"); err != nil || told.Ready != 4 {
 			t.Errorf("told %+v, %v; want 4", told, err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/middleware/resilience"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -126,10 +127,20 @@ func (b *bed) pass(d time.Duration) {
 // holds checks how many messages a queue has, delayed ones included.
 func (b *bed) holds(queue string, want int) {
 	b.Helper()
-	depth, err := b.transport.Depth(queue)
-	if err != nil || depth.Total() != want {
+	depth, err := b.transport.Depth(b.Context(), queue)
+	if err != nil || depth.Ready+depth.Locked+depth.Delayed != want {
 		b.Errorf("queue %q holds %+v, %v; want %d", queue, depth, err, want)
 	}
+}
+
+// onlyMessage returns the one message of a queue.
+func (b *bed) onlyMessage(queue string) queues.Message {
+	b.Helper()
+	page, err := b.transport.Browse(b.Context(), queues.Request{Queue: queue, Limit: 2})
+	if err != nil || len(page.Messages) != 1 {
+		b.Fatalf("queue %q has %d messages, %v; want one", queue, len(page.Messages), err)
+	}
+	return page.Messages[0]
 }
 
 // record is a list that several goroutines write.

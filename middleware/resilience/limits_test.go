@@ -258,8 +258,7 @@ func TestRefusal(t *testing.T) {
 				if test.inErrorQueue {
 					b.holds("error", 1)
 					equal(b, "runs of m1", seen.len(), 0)
-					failed, _ := b.transport.Peek("error")
-					if text := failed[0].Headers.Get(headers.ExceptionMessage); !strings.Contains(text, `policy "bank": the circuit breaker refuses messages until`) || !strings.Contains(text, "503") {
+					if text := b.onlyMessage("error").Headers.Get(headers.ExceptionMessage); !strings.Contains(text, `policy "bank": the circuit breaker refuses messages until`) || !strings.Contains(text, "503") {
 						b.Errorf("it failed with %q", text)
 					}
 					return

@@ -34,9 +34,7 @@ func TestRetry_PausesBetweenRuns(t *testing.T) {
 		b.pass(time.Minute)
 		equal(b, "runs", strings.Join(runs.all(), " "), "0s 1s 3s 7s 12s 17s")
 		b.holds("error", 0)
-		if sent, err := b.transport.Peek("shipping"); err != nil || len(sent) != 1 || string(sent[0].Body) != `"run 6"` {
-			b.Errorf("sent %v, %v", sent, err)
-		}
+		equal(b, "sent", string(b.onlyMessage("shipping").Body), `"run 6"`)
 		equal(b, "stats", p.Stats(), resilience.Stats{Tries: 6, Retries: 5})
 	})
 }

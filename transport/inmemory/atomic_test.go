@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -35,7 +36,7 @@ func TestCompleteWith_SendsAndConsumesOrNeither(t *testing.T) {
 			succeed(t, settle(t.Context(), d, out, delayed(message("q", "own queue"), time.Hour, 0),
 				core.Outgoing{ID: "y", Topic: "topic", Body: []byte("event")}, core.Outgoing{ID: "z", Topic: "nobody's"}))
 			copy(body, "EVIL!!")
-			depth(t, transport, "q", inmemory.Depth{Delayed: 1})
+			depth(t, transport, "q", queues.Depth{Delayed: 1})
 			receive(t, peekLock(t, transport, "out"), "copied")
 			receive(t, peekLock(t, transport, "subscriber"), "event")
 		})
@@ -76,11 +77,11 @@ func TestCompleteWith_OneRefusedMessageStopsAll(t *testing.T) {
 				if !strings.Contains(err.Error(), `"q"`) {
 					t.Errorf("the error does not name the queue: %v", err)
 				}
-				depth(t, transport, "q", inmemory.Depth{InFlight: 1})
-				depth(t, transport, "out", inmemory.Depth{})
+				depth(t, transport, "q", queues.Depth{Locked: 1})
+				depth(t, transport, "out", queues.Depth{})
 				succeed(t, settle(t.Context(), d, message("out", "good"))) // another may be tried
-				depth(t, transport, "q", inmemory.Depth{})
-				depth(t, transport, "out", inmemory.Depth{Ready: 1})
+				depth(t, transport, "q", queues.Depth{})
+				depth(t, transport, "out", queues.Depth{Ready: 1})
 			})
 		}
 	}
@@ -103,8 +104,8 @@ func TestCompleteWith_LostDeliverySendsNothing(t *testing.T) {
 				if err := settle(t.Context(), d, message("out", "x")); err == nil {
 					t.Error("it was settled")
 				}
-				depth(t, transport, "out", inmemory.Depth{})
-				depth(t, transport, "q", inmemory.Depth{Ready: 1})
+				depth(t, transport, "out", queues.Depth{})
+				depth(t, transport, "q", queues.Depth{Ready: 1})
 			})
 		}
 	}
@@ -121,8 +122,8 @@ func TestReset_KeepsTheLock(t *testing.T) {
 		}
 		succeed(t, d.Reset(t.Context()))
 		succeed(t, d.Reset(t.Context()))
-		depth(t, transport, "q", inmemory.Depth{InFlight: 1})
+		depth(t, transport, "q", queues.Depth{Locked: 1})
 		succeed(t, d.CompleteWith(t.Context(), nil))
-		depth(t, transport, "q", inmemory.Depth{})
+		depth(t, transport, "q", queues.Depth{})
 	})
 }

@@ -51,7 +51,7 @@ const deadLetterSuffix = "/$deadletter"
 // DeadLetterQueue returns the name of a queue's dead-letter queue, which exists as soon
 // as the queue does. A message there has, in addition to its own headers,
 // HeaderDeadLetterReason and HeaderDeadLetterDescription. A dead-letter queue can be
-// received from and inspected like any queue.
+// received from and browsed like any queue.
 func DeadLetterQueue(queue string) string { return queue + deadLetterSuffix }
 
 // The headers that DeadLetter adds.

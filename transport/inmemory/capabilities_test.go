@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -43,7 +44,7 @@ func TestCapabilities_MissingOnesAreRefusedBeforehand(t *testing.T) {
 					t.Errorf("message %s is blamed with %v", result.ID, result.Err)
 				}
 			}
-			depth(t, transport, "q", inmemory.Depth{})
+			depth(t, transport, "q", queues.Depth{})
 		})
 	}
 }

@@ -51,7 +51,7 @@ func harness(cfg inmemory.Config) conformance.Harness {
 			if err != nil {
 				t.Fatal(err)
 			}
-			depth, err := broker.Depth(dead)
+			depth, err := broker.Depth(t.Context(), dead)
 			if err != nil {
 				t.Fatal(err)
 			}

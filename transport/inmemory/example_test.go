@@ -7,6 +7,7 @@ import (
 	"log"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -99,14 +100,12 @@ func ExampleBroker() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	depth, err := after.Depth("billing")
+	page, err := after.Browse(ctx, queues.Request{Queue: "billing", Limit: 10})
 	if err != nil {
 		log.Fatal(err)
 	}
-	messages, err := after.Peek("billing")
-	if err != nil {
-		log.Fatal(err)
+	for _, m := range page.Messages {
+		fmt.Printf("%v: %s\n", m.State, m.Body)
 	}
-	fmt.Printf("%v: %d ready, the first is %q\n", after.Queues(), depth.Ready, messages[0].Body)
-	// Output: [billing]: 1 ready, the first is "kept"
+	// Output: ready: kept
 }

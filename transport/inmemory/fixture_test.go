@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -120,10 +121,27 @@ func counts(t *testing.T, d core.Delivery, count int, lastError string) {
 	}
 }
 
-func depth(t *testing.T, transport *inmemory.Transport, queue string, want inmemory.Depth) {
+// depth checks the numbers of messages in a queue.
+func depth(t *testing.T, transport *inmemory.Transport, queue string, want queues.Depth) {
 	t.Helper()
-	got, err := transport.Depth(queue)
-	if err != nil || got != want {
+	got, err := transport.Depth(t.Context(), queue)
+	if err != nil || got.Ready != want.Ready || got.Locked != want.Locked || got.Delayed != want.Delayed || !got.Exact {
 		t.Fatalf("depth of %q is %+v, %v; want %+v", queue, got, err, want)
 	}
+}
+
+// browse returns all messages of a queue.
+func browse(t *testing.T, transport *inmemory.Transport, queue string) []queues.Message {
+	t.Helper()
+	page, err := transport.Browse(t.Context(), queues.Request{Queue: queue, Limit: 10000})
+	succeed(t, err)
+	return page.Messages
+}
+
+// names returns the names of all queues.
+func names(t *testing.T, transport *inmemory.Transport) []string {
+	t.Helper()
+	names, err := transport.ListQueues(t.Context())
+	succeed(t, err)
+	return names
 }

@@ -90,11 +90,11 @@ func (d *delivery) consumeAndSend(ctx context.Context, verb string, out []core.O
 	if err := d.atomic(); err != nil {
 		return d.failed(verb, err)
 	}
-	send, err := d.receiver.transport.prepare(ctx, out)
+	destinations, err := d.receiver.transport.destinationsOf(ctx, out)
 	if err != nil {
 		return d.failed(verb, err)
 	}
-	return d.consumeAfter(ctx, verb, send)
+	return d.consumeAfter(ctx, verb, func() { d.receiver.transport.deliverAll(out, destinations) })
 }
 
 // consumeAfter settles the message, calls send and then consumes the message. Only a

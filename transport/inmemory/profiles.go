@@ -10,7 +10,9 @@ import (
 // can be tested against them. They cover capabilities, limits and locks. They imitate
 // neither speed nor outages nor duplicates. Nothing here is durable, so
 // core.ProvisionAuto creates queues here that it leaves to others on a broker. The
-// adapters' own Capabilities are authoritative.
+// adapters' own Capabilities are authoritative. Depth and ListQueues work with each; where the
+// messaging system has no Browse or Take, a second transport with the same Config.Broker and all
+// capabilities can look into the queues.
 //
 // Each function returns a new Config, which may be changed before New.
 
@@ -64,6 +66,7 @@ func LikeAzureServiceBus() Config {
 				DeadLetter:       true,
 				GroupOrder:       true,
 				Prefetch:         true,
+				Browse:           true,
 			},
 			Limits: core.Limits{
 				DelayPrecision:  time.Second,

@@ -194,7 +194,7 @@ func (t *Transport) Take(ctx context.Context, name string, takes []queues.Take) 
 
 // take replaces one message. As in consumeAfter, the sends are first.
 func (t *Transport) take(ctx context.Context, q *queue, take *queues.Take) queues.TakeResult {
-	send, err := t.prepare(ctx, take.Out)
+	destinations, err := t.destinationsOf(ctx, take.Out)
 	if err != nil {
 		return queues.TakeResult{State: queues.TakeRefused, Err: fmt.Errorf("inmemory: take message %q from %q: %w", take.Key, q.name, err)}
 	}
@@ -212,13 +212,37 @@ func (t *Transport) take(ctx context.Context, q *queue, take *queues.Take) queue
 	}
 	q.withdraw(m)
 	q.unlock()
-	send()
+	t.deliverAll(take.Out, destinations)
 	q.mu.Lock()
 	q.inFlight--
 	q.remove(m)
 	*m = message{state: gone} // a ring may keep it for a while, but not its headers and body
 	q.unlock()
 	return queues.TakeResult{State: queues.TakeDone}
+}
+
+// Depth implements [queues.DepthReader]. Messages that wait for earlier ones of their group are
+// ready.
+func (t *Transport) Depth(ctx context.Context, name string) (queues.Depth, error) {
+	err := t.life.Err(ctx)
+	var q *queue
+	if err == nil {
+		q, err = t.broker.queue(name)
+	}
+	if err != nil {
+		return queues.Depth{}, fmt.Errorf("inmemory: depth of %q: %w", name, err)
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	q.advance(time.Now())
+	depth := queues.Depth{
+		Ready: q.available() + q.groups.waiting, Locked: q.inFlight, Delayed: q.delayed, Receivers: len(q.receivers),
+		Exact: true,
+	}
+	if q.stored.entries.len() > 0 {
+		depth.Oldest = q.stored.entries.at(0).message.sent // the first entry is never free
+	}
+	return depth, nil
 }
 
 // ListQueues implements [queues.Lister].

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -61,7 +62,7 @@ func TestReceive_EndedContextTakesNothing(t *testing.T) {
 		if n, err := r.Receive(ctx, make([]core.Delivery, 1)); n != 0 || !errors.Is(err, context.Canceled) {
 			t.Fatalf("Receive = %d, %v", n, err)
 		}
-		depth(t, transport, "q", inmemory.Depth{Ready: 1})
+		depth(t, transport, "q", queues.Depth{Ready: 1})
 	})
 }
 
@@ -103,7 +104,7 @@ func TestReceive_CancelledCallPassesItsWakeUpOn(t *testing.T) {
 			stop()
 			calls.Wait()
 		}
-		depth(t, transport, "q", inmemory.Depth{})
+		depth(t, transport, "q", queues.Depth{})
 		t.Logf("cancelled before it received: %d of 2000", passedOn)
 	})
 }
@@ -128,7 +129,7 @@ func TestReceive_EachMessageWakesOneCall(t *testing.T) {
 		if len(received) != 4 {
 			t.Errorf("%d calls received a message, want 4", len(received))
 		}
-		depth(t, transport, "q", inmemory.Depth{InFlight: 4})
+		depth(t, transport, "q", queues.Depth{Locked: 4})
 	})
 }
 
@@ -165,12 +166,12 @@ func TestMaxInFlight_BoundsUnsettledDeliveries(t *testing.T) {
 			}
 			remaining = append(remaining, more[0])
 		}
-		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 3})
+		depth(t, transport, "q", queues.Depth{Ready: 1, Locked: 3})
 
 		r.SetMaxInFlight(0) // messages in flight are not taken back
 		succeed(t, dst[1].Complete(t.Context()))
 		receiveNothing(t, r)
-		depth(t, transport, "q", inmemory.Depth{Ready: 1, InFlight: 2})
+		depth(t, transport, "q", queues.Depth{Ready: 1, Locked: 2})
 		for _, d := range remaining {
 			succeed(t, d.Complete(t.Context()))
 		}
@@ -235,7 +236,7 @@ func TestReceive_CompetingReceiversShareMessages(t *testing.T) {
 				}
 			}
 		}
-		depth(t, transport, "q", inmemory.Depth{InFlight: 30})
+		depth(t, transport, "q", queues.Depth{Locked: 30})
 	})
 }
 
@@ -345,11 +346,12 @@ func TestOpenReceiver_RefusesPermanentMistakes(t *testing.T) {
 // Rule C14.
 func TestClose_LeavesNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := open(t, inmemory.Config{}, "q")
+		broker := inmemory.NewBroker()
+		transport := open(t, inmemory.Config{Broker: broker}, "q")
 		out := message("q", "a")
 		out.Delay = time.Hour
 		send(t, transport, out)
 		succeed(t, transport.Close(t.Context()))
-		depth(t, transport, "q", inmemory.Depth{Delayed: 1})
+		depth(t, open(t, inmemory.Config{Broker: broker}), "q", queues.Depth{Delayed: 1})
 	})
 }

@@ -68,9 +68,9 @@ func (t *Transport) deliver(out *core.Outgoing, queues []*queue, now time.Time) 
 	}
 }
 
-// prepare returns a function that sends all messages and cannot fail. Anything that can be
-// refused is refused here: a queue, once it exists, exists for ever and accepts every message.
-func (t *Transport) prepare(ctx context.Context, out []core.Outgoing) (send func(), err error) {
+// destinationsOf returns the queues of each message. Anything that can be refused is refused
+// here: a queue, once it exists, exists for ever and accepts every message.
+func (t *Transport) destinationsOf(ctx context.Context, out []core.Outgoing) ([][]*queue, error) {
 	destinations := make([][]*queue, len(out))
 	for i := range out {
 		err := transport.CheckOutgoing(&out[i], &t.caps)
@@ -84,10 +84,13 @@ func (t *Transport) prepare(ctx context.Context, out []core.Outgoing) (send func
 			return nil, transport.NoneSent(out, i, err)
 		}
 	}
-	return func() {
-		now := time.Now()
-		for i := range out {
-			t.deliver(&out[i], destinations[i], now)
-		}
-	}, nil
+	return destinations, nil
+}
+
+// deliverAll sends messages to the results of destinationsOf.
+func (t *Transport) deliverAll(out []core.Outgoing, destinations [][]*queue) {
+	now := time.Now()
+	for i := range out {
+		t.deliver(&out[i], destinations[i], now)
+	}
 }

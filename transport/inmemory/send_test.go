@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -37,15 +38,16 @@ func TestSend_ResultsAreByDestination(t *testing.T) {
 		if !strings.Contains(err.Error(), `"missing"`) || !strings.Contains(err.Error(), "Provision") {
 			t.Errorf("the error names neither the queue nor the remedy: %v", err)
 		}
-		depth(t, transport, "a", inmemory.Depth{Ready: 1})
-		depth(t, transport, "b", inmemory.Depth{Ready: 1})
+		depth(t, transport, "a", queues.Depth{Ready: 1})
+		depth(t, transport, "b", queues.Depth{Ready: 1})
 	})
 }
 
 // Rule C2.
 func TestSend_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport := open(t, inmemory.Config{}, "a")
+		broker := inmemory.NewBroker()
+		transport := open(t, inmemory.Config{Broker: broker}, "a")
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		failWith(t, transport.Send(ctx, message("a", "1")), context.Canceled)
@@ -56,7 +58,7 @@ func TestSend_EndedContextOrClosedTransportSendsNothing(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Results[0].State != core.SendRefused {
 			t.Errorf("no *SendError that says refused: %v", err)
 		}
-		depth(t, transport, "a", inmemory.Depth{})
+		depth(t, open(t, inmemory.Config{Broker: broker}), "a", queues.Depth{})
 	})
 }
 
@@ -130,7 +132,7 @@ func TestSend_RefusesIllegalMessagesBeforehand(t *testing.T) {
 			default:
 				failWith(t, err, want)
 			}
-			depth(t, transport, "q", inmemory.Depth{})
+			depth(t, transport, "q", queues.Depth{})
 		})
 	}
 	inBubble(t, "exactly at the limits", func(t *testing.T) {
@@ -155,8 +157,7 @@ func TestSend_CopiesMessages(t *testing.T) {
 		send(t, transport, core.Outgoing{ID: "1", Queue: "q", Headers: h, Body: body})
 		copy(body, "EVIL")
 		h.Set("k", "evil")
-		peeked, err := transport.Peek("q")
-		succeed(t, err)
+		peeked := browse(t, transport, "q")
 		copy(peeked[0].Body, "EVIL")
 		peeked[0].Headers.Set("k", "evil")
 		for attempt := range 3 {
@@ -203,8 +204,7 @@ func TestReceive_IsInTheOrderOfSending(t *testing.T) {
 			send(t, transport, core.Outgoing{ID: "1", Queue: "q", Body: body}, core.Outgoing{ID: "1", Queue: "q", Body: body})
 			succeed(t, receive(t, r, string([]byte{byte(i / 2)})).Complete(t.Context()))
 		}
-		left, err := transport.Peek("q")
-		succeed(t, err)
+		left := browse(t, transport, "q")
 		var got []byte
 		for i := 0; i < len(left); i += 2 {
 			got = append(got, left[i].Body...)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -37,8 +38,8 @@ func TestSettle_SecondTimeChangesNothing(t *testing.T) {
 					return receiver(t, transport, "q", core.TransactionSendsAtomicWithReceive, 1)
 				}(), "a")
 				succeed(t, settle(t.Context(), d))
-				before, _ := transport.Depth("q")
-				dead, _ := transport.Depth(inmemory.DeadLetterQueue("q"))
+				before, _ := transport.Depth(t.Context(), "q")
+				dead, _ := transport.Depth(t.Context(), inmemory.DeadLetterQueue("q"))
 				failWith(t, settleAgain(t.Context(), d), core.ErrSettled)
 				failWith(t, d.Reset(t.Context()), core.ErrSettled)
 				failWith(t, d.Renew(t.Context()), core.ErrSettled)
@@ -61,7 +62,7 @@ func TestSettle_EndedContextSettlesNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			failWith(t, settle(ctx, d), context.Canceled)
-			depth(t, transport, "q", inmemory.Depth{InFlight: 1})
+			depth(t, transport, "q", queues.Depth{Locked: 1})
 			succeed(t, settle(t.Context(), d))
 		})
 	}
@@ -79,12 +80,12 @@ func TestSettle_IsRefusedAfterTheLockWasLost(t *testing.T) {
 			failWith(t, settle(t.Context(), d), core.ErrLockLost)
 			failWith(t, d.Reset(t.Context()), core.ErrLockLost)
 			failWith(t, d.Renew(t.Context()), core.ErrLockLost)
-			depth(t, transport, "q", inmemory.Depth{Ready: 1})
+			depth(t, transport, "q", queues.Depth{Ready: 1})
 			redelivered := receive(t, r, "a")
 			counts(t, redelivered, 2, "")
 			failWith(t, settle(t.Context(), d), core.ErrLockLost) // the old one settles nothing of the new
 			succeed(t, redelivered.Complete(t.Context()))
-			depth(t, transport, "q", inmemory.Depth{})
+			depth(t, transport, "q", queues.Depth{})
 		})
 	}
 }
@@ -113,12 +114,12 @@ func TestReceive_ConsumesInModeNone(t *testing.T) {
 			r := receiver(t, transport, "q", core.TransactionNone, 1)
 			send(t, transport, message("q", "a"), message("q", "b"))
 			d := receive(t, r, "a")
-			depth(t, transport, "q", inmemory.Depth{Ready: 1})
+			depth(t, transport, "q", queues.Depth{Ready: 1})
 			succeed(t, settle(t.Context(), d))
 			receive(t, r, "b") // no message is in flight, though some are not settled
 			time.Sleep(time.Minute)
 			succeed(t, r.Close(t.Context()))
-			depth(t, transport, "q", inmemory.Depth{})
+			depth(t, transport, "q", queues.Depth{})
 		})
 	}
 }
@@ -278,7 +279,7 @@ func TestDeadLetter_MovesTheMessage(t *testing.T) {
 			send(t, transport, core.Outgoing{ID: "id", Queue: "q", Headers: h, Body: []byte("a"), TimeToBeReceived: time.Second})
 			d := receive(t, receiver(t, transport, "q", mode, 1), "a")
 			succeed(t, d.DeadLetter(t.Context(), core.DeadLetter{Reason: "poison", Description: "cannot be\xff read"}))
-			depth(t, transport, "q", inmemory.Depth{})
+			depth(t, transport, "q", queues.Depth{})
 			time.Sleep(time.Hour) // dead letters do not expire
 			dead := receive(t, receiver(t, transport, inmemory.DeadLetterQueue("q"), mode, 1), "a")
 			in := dead.Incoming()

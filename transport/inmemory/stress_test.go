@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -179,9 +180,9 @@ func TestComplete_ExactlyOnceUnderStress(t *testing.T) {
 					t.Errorf("message %s was completed %d times", body, times)
 				}
 			}
-			depth(t, admin, "q", inmemory.Depth{})
+			depth(t, admin, "q", queues.Depth{})
 			if mode == core.TransactionSendsAtomicWithReceive {
-				depth(t, admin, "done", inmemory.Depth{Ready: total})
+				depth(t, admin, "done", queues.Depth{Ready: total})
 			}
 		})
 	}

@@ -142,11 +142,15 @@ func TestClose_StopsTimers(t *testing.T) {
 			t.Error("the timer was still running")
 		}
 		time.Sleep(time.Hour)
-		if depth, err := transport.Depth("q"); depth.Ready != 1 || err != nil {
+		other, err := New(Config{Broker: transport.broker})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if depth, err := other.Depth(t.Context(), "q"); depth.Ready != 1 || err != nil {
 			t.Errorf("depth is %+v, %v", depth, err)
 		}
 		if q.timer.Stop() {
-			t.Error("inspection set the timer again")
+			t.Error("Depth set the timer again")
 		}
 	})
 }
@@ -264,7 +268,9 @@ func TestReceive_CallCancelledWhileWokenPassesItsWakeUpOn(t *testing.T) {
 		first, second := wait(ctx), wait(t.Context())
 
 		q.mu.Lock() // as in unlock, but the signal takes its time
-		q.makeReady(transport.broker.newMessage(&core.Outgoing{}, nil, time.Now(), false), false)
+		m := transport.broker.newMessage(&core.Outgoing{}, nil, time.Now(), false)
+		q.stored.add(m)
+		q.makeReady(m, false)
 		woken := q.wakeOne()
 		q.mu.Unlock()
 		cancel()

@@ -2,12 +2,12 @@ package inmemory_test
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -30,10 +30,10 @@ func TestProvision_IsIdempotentAndConcurrent(t *testing.T) {
 			})
 		}
 		instances.Wait()
-		if n := len(transport.Queues()); n != 22 {
-			t.Errorf("%d queues, want 22: %v", n, transport.Queues())
+		if all := names(t, transport); len(all) != 22 {
+			t.Errorf("%d queues, want 22: %v", len(all), all)
 		}
-		depth(t, transport, "q", inmemory.Depth{Ready: 1}) // existing queues are not changed
+		depth(t, transport, "q", queues.Depth{Ready: 1}) // existing queues are not changed
 	})
 }
 
@@ -45,8 +45,8 @@ func TestProvision_CreatesAllOrNothing(t *testing.T) {
 			t.Errorf("Provision accepted the name %q", bad)
 		}
 	}
-	if queues := transport.Queues(); len(queues) != 0 {
-		t.Errorf("queues were created: %v", queues)
+	if all := names(t, transport); len(all) != 0 {
+		t.Errorf("queues were created: %v", all)
 	}
 }
 
@@ -77,9 +77,9 @@ func TestSubscribe_EachSubscriberReceivesOneCopy(t *testing.T) {
 		succeed(t, transport.Subscribe(t.Context(), "a", "orders")) // again
 		succeed(t, transport.Subscribe(t.Context(), "b", "orders"))
 		send(t, transport, event("orders"), event("invoices"))
-		depth(t, transport, "a", inmemory.Depth{Ready: 2})
-		depth(t, transport, "b", inmemory.Depth{Ready: 1})
-		depth(t, transport, "c", inmemory.Depth{})
+		depth(t, transport, "a", queues.Depth{Ready: 2})
+		depth(t, transport, "b", queues.Depth{Ready: 1})
+		depth(t, transport, "c", queues.Depth{})
 
 		ra, rb := peekLock(t, transport, "a"), peekLock(t, transport, "b")
 		da, db := receive(t, ra, "orders"), receive(t, rb, "orders")
@@ -93,7 +93,7 @@ func TestSubscribe_EachSubscriberReceivesOneCopy(t *testing.T) {
 
 		succeed(t, transport.Unsubscribe(t.Context(), "a", "orders", "never subscribed"))
 		send(t, transport, event("orders"), event("invoices"))
-		depth(t, transport, "a", inmemory.Depth{Ready: 1})
+		depth(t, transport, "a", queues.Depth{Ready: 1})
 		receive(t, ra, "invoices")
 		receive(t, rb, "orders")
 	})
@@ -107,7 +107,7 @@ func TestSubscribe_NeedsAQueueAndATopic(t *testing.T) {
 		t.Error("a topic without a name was accepted")
 	}
 	send(t, transport, core.Outgoing{ID: "1", Topic: "t"})
-	depth(t, transport, "q", inmemory.Depth{})
+	depth(t, transport, "q", queues.Depth{})
 }
 
 // Rule C19.
@@ -130,41 +130,6 @@ func TestSubscribe_WhileOthersPublish(t *testing.T) {
 			succeed(t, transport.Unsubscribe(t.Context(), "sometimes", "t"))
 		}
 		publishers.Wait()
-		depth(t, transport, "always", inmemory.Depth{Ready: 2000})
-	})
-}
-
-func TestInspect_DepthsAndMessages(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := open(t, inmemory.Config{}, "b", "a")
-		if got := transport.Queues(); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("Queues = %v", got)
-		}
-		send(t, transport, message("a", "1"), message("a", "2"), message("a", "3"), delayed(message("a", "4"), 1, 0))
-		d := receive(t, peekLock(t, transport, "a"), "1")
-		depth(t, transport, "a", inmemory.Depth{Ready: 2, Delayed: 1, InFlight: 1})
-		if all, _ := transport.Depth("a"); all.Total() != 4 {
-			t.Errorf("Total = %d, want 4", all.Total())
-		}
-		succeed(t, d.Abandon(t.Context(), fmt.Errorf("no")))
-		messages, err := transport.Peek("a")
-		succeed(t, err)
-		var bodies []string
-		for _, in := range messages {
-			bodies = append(bodies, string(in.Body))
-		}
-		if !slices.Equal(bodies, []string{"2", "3", "1"}) {
-			t.Errorf("Peek shows %v", bodies)
-		}
-		if last := messages[2]; last.DeliveryCount != 2 || last.LastError != "no" || last.ID != "id-1" {
-			t.Errorf("Peek shows %+v", last)
-		}
-		_, err = transport.Peek("missing")
-		failWith(t, err, core.ErrQueueNotFound)
-		_, err = transport.Depth("missing")
-		failWith(t, err, core.ErrQueueNotFound)
-		if queues := inmemory.Open().Queues(); len(queues) > 0 {
-			t.Errorf("another transport without a Broker has the queues %v", queues)
-		}
+		depth(t, transport, "always", queues.Depth{Ready: 2000})
 	})
 }

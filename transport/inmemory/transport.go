@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 )
 
 // Transport connects endpoints to a Broker. It implements core.Transport,
-// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and is
-// safe for concurrent use. After Close all methods except those for inspection return an error
-// matching core.ErrClosed.
+// core.Provisioner, core.Checker, core.Subscriber, core.Remover and core.Describer, and the
+// interfaces of package core/queues with which tests and tools look into queues. It is safe for
+// concurrent use. After Close all methods return an error matching core.ErrClosed.
 //
 // The broker is in the same process, so no method waits for an answer. A context that has
 // ended is refused nevertheless, as a client library would.
@@ -34,6 +35,10 @@ var _ interface {
 	core.Subscriber
 	core.Remover
 	core.Describer
+	queues.Browser
+	queues.Taker
+	queues.DepthReader
+	queues.Lister
 } = (*Transport)(nil)
 
 // Open returns a transport with every capability, locks that do not expire, and a
@@ -228,7 +233,7 @@ func (t *Transport) openReceiver(ctx context.Context, cfg core.ReceiverConfig) (
 }
 
 // Close closes every receiver that is still open and, unless the broker is shared, stops
-// the broker's timers. Messages stay, for inspection. Close is idempotent and does not
+// the broker's timers. Messages stay in the broker. Close is idempotent and does not
 // wait: it ignores ctx.
 func (t *Transport) Close(ctx context.Context) error {
 	t.life.Close(ctx, func() {

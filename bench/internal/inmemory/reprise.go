@@ -43,8 +43,8 @@ func Start(ctx context.Context, setup reprise.Setup, t *inmemory.Transport, hand
 func (s *System) Close(ctx context.Context) error {
 	errs := []error{s.System.Close(ctx)}
 	for _, queue := range []string{workload.Queue, reprise.ErrorQueue, inmemory.DeadLetterQueue(workload.Queue)} {
-		depth, err := s.transport.Depth(queue)
-		if err == nil && depth.Total() > 0 {
+		depth, err := s.transport.Depth(ctx, queue)
+		if err == nil && depth.Ready+depth.Locked+depth.Delayed > 0 {
 			err = fmt.Errorf("queue %q still holds messages: %+v", queue, depth)
 		}
 		errs = append(errs, err)

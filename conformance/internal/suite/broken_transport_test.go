@@ -61,6 +61,7 @@ type base interface {
 	core.Describer
 	queues.Browser
 	queues.Taker
+	queues.DepthReader
 	queues.Lister
 }
 
@@ -187,6 +188,14 @@ func (t *brokenTransport) Take(ctx context.Context, queue string, takes []queues
 		return t.changes.take(t, queue, takes, next)
 	}
 	return next(takes...)
+}
+
+func (t *brokenTransport) Depth(ctx context.Context, queue string) (queues.Depth, error) {
+	next := func() (queues.Depth, error) { return t.base.Depth(ctx, queue) }
+	if t.changes.depth != nil {
+		return t.changes.depth(t, queue, next)
+	}
+	return next()
 }
 
 func (t *brokenTransport) ListQueues(ctx context.Context) ([]string, error) {

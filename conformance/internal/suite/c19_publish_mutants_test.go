@@ -132,7 +132,7 @@ func publishesToAll(chosen func(errs []error) ([]error, error)) func() changes {
 	return func() changes {
 		var s subscriptions
 		return knowing(&s, onPublish(func(t *brokenTransport, event core.Outgoing, next func() error) error {
-			existing := t.fixture.view().Queues()
+			existing := t.fixture.names()
 			queues := s.queuesFor(func(topic string) bool { return topic == event.Topic })
 			var errs []error
 			gone := false
@@ -192,7 +192,7 @@ var publishMutants = []mutant{
 				return next()
 			}
 			for _, queue := range s.queuesFor(func(string) bool { return true }) {
-				if !slices.Contains(d.receiver.transport.fixture.view().Queues(), queue) {
+				if !slices.Contains(d.receiver.transport.fixture.names(), queue) {
 					return core.ErrQueueNotFound
 				}
 			}
@@ -232,7 +232,7 @@ var publishMutants = []mutant{
 			err := next()
 			if operation == "Complete" {
 				fixture := d.receiver.transport.fixture
-				for _, queue := range fixture.view().Queues() {
+				for _, queue := range fixture.names() {
 					fixture.purge(queue, func(in *core.Incoming) bool { return in.ID == d.in.ID })
 				}
 			}

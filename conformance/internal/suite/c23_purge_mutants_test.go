@@ -47,7 +47,7 @@ var purgeMutants = []mutant{
 		return 0, err
 	})},
 	{rule: "C23", name: "purges as many messages as it receives at once", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
-		depth, err := t.fixture.view().Depth(queue)
+		depth, err := t.fixture.depth(queue)
 		if err != nil {
 			return 0, err
 		}
@@ -64,7 +64,7 @@ var purgeMutants = []mutant{
 			n++
 			return true
 		})
-		_, err := t.fixture.view().Depth(queue)
+		_, err := t.fixture.depth(queue)
 		return n, err
 	})},
 	{rule: "C23", name: "purges messages in flight", breaks: holding(func(held []core.Delivery, next func() (int, error)) (int, error) {
@@ -110,7 +110,7 @@ var purgeMutants = []mutant{
 	}},
 	{rule: "C23", name: "purges all queues", breaks: onPurge(func(t *brokenTransport, queue string, next func(string) (int, error)) (int, error) {
 		n, err := next(queue)
-		for _, other := range t.fixture.view().Queues() {
+		for _, other := range t.fixture.names() {
 			t.fixture.purge(other, func(*core.Incoming) bool { return true })
 		}
 		return n, err
@@ -133,7 +133,7 @@ var purgeMutants = []mutant{
 		return next(queues, nil)
 	})},
 	{rule: "C23", name: "removes all topics", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
-		for _, queue := range t.fixture.view().Queues() {
+		for _, queue := range t.fixture.names() {
 			if len(topics) > 0 {
 				_ = t.base.Remove(context.Background(), []string{queue}, nil)
 				_ = t.base.Provision(context.Background(), core.Topology{Queues: []string{queue}})
@@ -143,7 +143,7 @@ var purgeMutants = []mutant{
 	})},
 	{rule: "C23", name: "removes other queues too", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
 		if len(queues) > 0 {
-			queues = slices.DeleteFunc(t.fixture.view().Queues(), func(name string) bool { return strings.HasSuffix(name, "/$deadletter") })
+			queues = slices.DeleteFunc(t.fixture.names(), func(name string) bool { return strings.HasSuffix(name, "/$deadletter") })
 		}
 		return next(queues, topics)
 	})},
@@ -179,7 +179,7 @@ var purgeMutants = []mutant{
 	}},
 	{rule: "C23", name: "refuses to remove a queue that does not exist", breaks: onRemove(func(t *brokenTransport, queues, topics []string, next func([]string, []string) error) error {
 		for _, queue := range queues {
-			if _, err := t.fixture.view().Depth(queue); err != nil {
+			if _, err := t.fixture.depth(queue); err != nil {
 				return err
 			}
 		}

@@ -231,6 +231,14 @@ func (t *remote) Take(ctx context.Context, queue string, takes []queues.Take) (r
 	return results, nil
 }
 
+func (t *remote) Depth(ctx context.Context, queue string) (depth queues.Depth, err error) {
+	err = t.call("depth", func(c *connection) error {
+		depth, err = c.transport.Depth(ctx, queue)
+		return err
+	})
+	return depth, err
+}
+
 func (t *remote) ListQueues(ctx context.Context) (names []string, err error) {
 	err = t.call("list queues", func(c *connection) error {
 		names, err = c.transport.ListQueues(ctx)

@@ -135,8 +135,9 @@ func atDeath(do func(s *server, t *inmemory.Transport)) func(h *Harness) {
 // takeAll takes the waiting messages of every queue.
 func (s *server) takeAll(t *inmemory.Transport) map[string][]*core.Incoming {
 	taken := map[string][]*core.Incoming{}
-	for _, queue := range t.Queues() {
-		depth, err := t.Depth(queue)
+	names, _ := t.ListQueues(ctxBackground)
+	for _, queue := range names {
+		depth, err := t.Depth(ctxBackground, queue)
 		if err != nil || depth.Ready == 0 {
 			continue
 		}

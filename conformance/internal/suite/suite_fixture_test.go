@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -177,9 +178,23 @@ func (f *suiteFixture) view() *inmemory.Transport {
 	return t
 }
 
+// depth returns the numbers of a queue.
+func (f *suiteFixture) depth(queue string) (queues.Depth, error) {
+	return f.view().Depth(ctxBackground, queue)
+}
+
+// names returns the names of all queues.
+func (f *suiteFixture) names() []string {
+	names, err := f.view().ListQueues(ctxBackground)
+	if err != nil {
+		panic(err)
+	}
+	return names
+}
+
 func (f *suiteFixture) deadLetters(t testing.TB, queue string) (dead []DeadLetter) {
 	name := inmemory.DeadLetterQueue(queue)
-	depth, err := f.view().Depth(name)
+	depth, err := f.depth(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +365,7 @@ func (f *suiteFixture) purge(queue string, unwanted func(in *core.Incoming) bool
 	transport := f.view()
 	ctx := context.Background()
 	defer func() { _ = transport.Close(ctx) }()
-	depth, err := transport.Depth(queue)
+	depth, err := transport.Depth(ctx, queue)
 	if err != nil || depth.Ready == 0 {
 		return
 	}

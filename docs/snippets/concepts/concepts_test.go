@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -167,15 +168,15 @@ func TestSends_SameIDsAtEveryAttempt(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		attempted, err := transport.Peek("audit-trail")
+		page, err := transport.Browse(t.Context(), queues.Request{Queue: "audit-trail", Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		shipped, err := transport.Peek("shipping")
+		shipped, err := transport.Depth(t.Context(), "shipping")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(attempted) != 3 || attempted[0].ID != attempted[2].ID || len(shipped) != 1 {
+		if attempted := page.Messages; len(attempted) != 3 || attempted[0].ID != attempted[2].ID || shipped.Ready != 1 {
 			t.Errorf("attempted %v, shipped %v", attempted, shipped)
 		}
 	})
@@ -249,7 +250,7 @@ func TestRunsOfOneAttempt(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if shipped, err := transport.Peek("shipping"); len(shipped) != 1 || err != nil || run != 3 {
+		if shipped, err := transport.Depth(t.Context(), "shipping"); shipped.Ready != 1 || err != nil || run != 3 {
 			t.Errorf("%d runs, shipped %v, %v", run, shipped, err)
 		}
 	})

@@ -173,8 +173,8 @@ func TestReplies_WaitForTheInstanceThatRestarts(t *testing.T) {
 		stop()
 		start(t, "orders", transport, core.Config{}, registerOrders)
 		synctest.Wait()
-		if waiting, err := transport.Peek("web-replies-pod-0"); err != nil || len(waiting) != n {
-			t.Fatalf("%d replies wait for pod-0, %v", len(waiting), err)
+		if waiting, err := transport.Depth(t.Context(), "web-replies-pod-0"); err != nil || waiting.Ready != n {
+			t.Fatalf("%d replies wait for pod-0, %v", waiting.Ready, err)
 		}
 		if orders := takeMailed(); len(orders) > 0 {
 			t.Errorf("another instance got the replies %q", orders)

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -75,8 +76,8 @@ func TestSealedBodies(t *testing.T) {
 		if got != "42" {
 			t.Errorf("the handler got %q", got)
 		}
-		wire, err := transport.Peek("error")
-		if err != nil || len(wire) != 1 || bytes.Contains(wire[0].Body, []byte("42")) {
+		wire, err := transport.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
+		if err != nil || len(wire.Messages) != 1 || bytes.Contains(wire.Messages[0].Body, []byte("42")) {
 			t.Errorf("on the wire is %v, %v", wire, err)
 		}
 		if err := errors.Join(ep.Shutdown(t.Context()), <-ended); err != nil {

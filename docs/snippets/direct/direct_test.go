@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -182,15 +183,15 @@ func TestDirectUse(t *testing.T) {
 		if text := strings.Join(handled, " "); err != nil || text != "command event bad bad bad bad bad" {
 			t.Errorf("handled %q, and receive returned %v", text, err)
 		}
-		moved, err := memory.Peek("error")
-		if err != nil || len(moved) != 1 || moved[0].ID != "3" || moved[0].Headers.Get(headers.ExceptionMessage) != "cannot be read" {
+		page, err := memory.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
+		if moved := page.Messages; err != nil || len(moved) != 1 || moved[0].ID != "3" || moved[0].Headers.Get(headers.ExceptionMessage) != "cannot be read" {
 			t.Errorf("the error queue has %v, %v", moved, err)
 		}
 		if err := remove(t.Context(), memory, "orders", "orders.happened"); err != nil {
 			t.Error(err)
 		}
-		if got := fmt.Sprint(memory.Queues()); strings.Contains(got, "orders") {
-			t.Errorf("the queues are %s", got)
+		if names, err := memory.ListQueues(t.Context()); err != nil || strings.Contains(fmt.Sprint(names), "orders") {
+			t.Errorf("the queues are %s, %v", names, err)
 		}
 	})
 }

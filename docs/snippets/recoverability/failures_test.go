@@ -19,6 +19,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -128,10 +129,10 @@ func TestHandleFailed(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
-			answers, err := transport.Peek("web")
-			failed, errFailed := transport.Peek("error")
-			if len(answers) != 1 || len(failed) != moved || err != nil || errFailed != nil {
-				t.Errorf("%s: %d answers, %d moved; want 1, %d", order, len(answers), len(failed), moved)
+			answers, err := transport.Depth(t.Context(), "web")
+			failed, errFailed := transport.Depth(t.Context(), "error")
+			if answers.Ready != 1 || failed.Ready != moved || err != nil || errFailed != nil {
+				t.Errorf("%s: %d answers, %d moved; want 1, %d", order, answers.Ready, failed.Ready, moved)
 			}
 		})
 	}
@@ -178,11 +179,11 @@ func failForGood(t *testing.T, c core.Recoverability) (before, after core.Header
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		failed, err := transport.Peek("error")
-		if err != nil || len(failed) != 1 {
+		failed, err := transport.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
+		if err != nil || len(failed.Messages) != 1 {
 			t.Fatalf("in the error queue: %v, %v", failed, err)
 		}
-		before, after, log = orders.seen, failed[0].Headers, lines.String()
+		before, after, log = orders.seen, failed.Messages[0].Headers, lines.String()
 	})
 	return before, after, log
 }

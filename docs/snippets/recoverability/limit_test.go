@@ -95,7 +95,7 @@ func TestLimit_PausesUntilAnOperatorResumes(t *testing.T) {
 			if process == 0 && (h.LastCritical == nil || !errors.Is(h.LastCritical.Err, core.ErrUnacceptableMessageLimit)) {
 				t.Errorf("the critical error is %+v", h.LastCritical)
 			}
-			if got, err := transport.Depth("error"); got.Ready != want {
+			if got, err := transport.Depth(t.Context(), "error"); got.Ready != want {
 				t.Errorf("process %d: %d messages failed (%v), want %d", process, got.Ready, err, want)
 			}
 			stop()

@@ -71,7 +71,7 @@ func outageOf34Seconds(t *testing.T, c core.Config, folded bool) (cost outageCos
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		failed, err := transport.Depth("error")
+		failed, err := transport.Depth(t.Context(), "error")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/coretest"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -42,7 +43,7 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 		}
 		time.Sleep(59 * time.Minute) // of the bubble's clock
 		synctest.Wait()
-		if depth, _ := transport.Depth("error"); depth.Total() != 0 {
+		if depth, err := transport.Depth(t.Context(), "error"); err != nil || depth.Ready != 0 {
 			t.Errorf("given up after %v, before the last delayed retry", attempts)
 		}
 		time.Sleep(time.Minute + time.Second)
@@ -52,19 +53,19 @@ func TestBilling_BankIsDownForAnHour(t *testing.T) {
 		if len(attempts) != 24 {
 			t.Errorf("%d attempts; want 24", len(attempts))
 		}
-		failed, err := transport.Peek("error")
+		failed, err := transport.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(failed) != 1 {
-			t.Fatalf("%d messages in the error queue; want 1", len(failed))
+		if len(failed.Messages) != 1 {
+			t.Fatalf("%d messages in the error queue; want 1", len(failed.Messages))
 		}
 		for header, want := range map[string]string{
 			headers.FailedQ:          "billing",
 			headers.ExceptionMessage: "charge order 42: the bank does not answer",
 			headers.TimeOfFailure:    headers.FormatTime(start.Add(time.Hour)),
 		} {
-			if got := failed[0].Headers.Get(header); got != want {
+			if got := failed.Messages[0].Headers.Get(header); got != want {
 				t.Errorf("%s is %q; want %q", header, got, want)
 			}
 		}
@@ -101,12 +102,12 @@ func TestBilling_BankRecovers(t *testing.T) {
 		time.Sleep(31 * time.Second) // the defaults retry after 10 s, and after 20 s more
 		synctest.Wait()
 
-		shipped, err := transport.Peek("shipping")
+		shipped, err := transport.Browse(t.Context(), queues.Request{Queue: "shipping", Limit: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(shipped) != 1 || string(shipped[0].Body) != `{"OrderID":"42"}` {
-			t.Errorf("shipped %v", shipped)
+		if len(shipped.Messages) != 1 || string(shipped.Messages[0].Body) != `{"OrderID":"42"}` {
+			t.Errorf("shipped %v", shipped.Messages)
 		}
 	})
 }
@@ -163,8 +164,8 @@ func TestBilling_OnEachBroker(t *testing.T) {
 				}
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				if failed, err := transport.Peek("error"); err != nil || len(failed) != 1 {
-					t.Errorf("in the error queue: %v, %v", failed, err)
+				if depth, err := transport.Depth(t.Context(), "error"); err != nil || depth.Ready != 1 {
+					t.Errorf("in the error queue: %+v, %v", depth, err)
 				}
 			})
 		})
@@ -207,11 +208,11 @@ func TestBilling_WithoutDelayedDelivery(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		failed, err := transport.Peek("error")
-		if err != nil || len(failed) != 1 {
+		failed, err := transport.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
+		if err != nil || len(failed.Messages) != 1 {
 			t.Fatalf("in the error queue: %v, %v", failed, err)
 		}
-		if got := failed[0].Headers.Get(headers.Attempts); !strings.Contains(got, `"attempts":6`) {
+		if got := failed.Messages[0].Headers.Get(headers.Attempts); !strings.Contains(got, `"attempts":6`) {
 			t.Errorf("trace %s", got)
 		}
 	})

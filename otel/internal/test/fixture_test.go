@@ -22,6 +22,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	otelreprise "github.com/reprise-go/reprise/otel"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -194,11 +195,11 @@ func (b *bed) pass(d time.Duration) {
 // onlyMessage returns the one message that a queue holds.
 func (b *bed) onlyMessage(queue string) core.Incoming {
 	b.Helper()
-	messages, err := b.broker.Peek(queue)
-	if err != nil || len(messages) != 1 {
-		b.Fatalf("queue %q holds %d messages, %v; want one", queue, len(messages), err)
+	page, err := b.broker.Browse(b.Context(), queues.Request{Queue: queue, Limit: 2})
+	if err != nil || len(page.Messages) != 1 {
+		b.Fatalf("queue %q holds %d messages, %v; want one", queue, len(page.Messages), err)
 	}
-	return messages[0]
+	return page.Messages[0].Incoming
 }
 
 // all returns the spans that have ended, in the order of their starts. Of those that start at the same

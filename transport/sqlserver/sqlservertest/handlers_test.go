@@ -181,9 +181,9 @@ func TestPlaceOrder(t *testing.T) {
 		if err := PlaceOrder(t.Context(), db, shop, OrderPlaced{ID: "42"}); !errors.Is(err, fails) {
 			t.Errorf("error %v, want %v", err, fails)
 		}
-		sent, err := transport.Peek("billing")
-		if err != nil || len(sent) == 1 != (fails == nil) || db.committed != (fails == nil) {
-			t.Errorf("sent %v, %v; committed: %v", sent, err, db.committed)
+		sent, err := transport.Depth(t.Context(), "billing")
+		if err != nil || sent.Ready == 1 != (fails == nil) || db.committed != (fails == nil) {
+			t.Errorf("sent %d messages, %v; committed: %v", sent.Ready, err, db.committed)
 		}
 	}
 }
