@@ -28,38 +28,25 @@ func (t *Transport) Browse(ctx context.Context, r queues.Request) (queues.Page, 
 	return page, nil
 }
 
-const (
-	// maxPeeked is the most messages that the service returns for one request
-	// (https://github.com/Azure/azure-sdk-for-python/issues/26643).
-	maxPeeked = 250
-	// defaultPageBytes is the default of queues.Request.MaxBytes.
-	defaultPageBytes = 16 << 20
-)
+// maxPeeked is the most messages that the service returns for one request
+// (https://github.com/Azure/azure-sdk-for-python/issues/26643).
+const maxPeeked = 250
 
 func (t *Transport) browse(ctx context.Context, r *queues.Request) (queues.Page, error) {
 	if err := t.life.Err(ctx); err != nil {
+		return queues.Page{}, err
+	}
+	if err := transport.PrepareBrowse(r); err != nil {
 		return queues.Page{}, err
 	}
 	address, err := t.cfg.names().QueueAddress(r.Queue)
 	if err != nil {
 		return queues.Page{}, err
 	}
-	b := &browsing{t: t, address: address, request: r, maxBytes: r.MaxBytes}
-	if b.maxBytes == 0 {
-		b.maxBytes = defaultPageBytes
-	}
-	switch {
-	case r.Limit < 1:
-		return queues.Page{}, transport.Permanent(fmt.Errorf("Limit is %d; set at least 1", r.Limit))
-	case b.maxBytes < 0:
-		return queues.Page{}, transport.Permanent(fmt.Errorf("MaxBytes is %d; set at least 1, or 0 for %d", r.MaxBytes, defaultPageBytes))
-	case r.Keys != nil && r.After != "":
-		return queues.Page{}, transport.Permanent(errors.New("both Keys and After are set; remove one of them"))
-	case len(r.Keys) > r.Limit:
-		return queues.Page{}, transport.Permanent(fmt.Errorf("there are %d keys, and Limit is %d; ask for fewer", len(r.Keys), r.Limit))
-	case t.cfg.names().KeepsGroups(address):
+	if t.cfg.names().KeepsGroups(address) {
 		return queues.Page{}, transport.Permanent(fmt.Errorf("the queue has sessions, into which the SDK peeks only with their locks; to fix: receive its messages and close the receiver without settling them: %w", errors.ErrUnsupported))
 	}
+	b := &browsing{t: t, address: address, request: r}
 	if r.Keys != nil {
 		return b.byKeys(ctx)
 	}
@@ -71,7 +58,6 @@ type browsing struct {
 	t        *Transport
 	address  string
 	request  *queues.Request
-	maxBytes int
 	read     []queues.Message
 	bytes    int // of the messages in read, as far as they are kept
 	peeked   int // messages
@@ -85,7 +71,7 @@ func (b *browsing) page(ctx context.Context) (queues.Page, error) {
 	if err != nil {
 		return queues.Page{}, err
 	}
-	for len(b.read) < b.request.Limit && (b.bytes < b.maxBytes || len(b.read) == 0) {
+	for len(b.read) < b.request.Limit && (b.bytes < b.request.MaxBytes || len(b.read) == 0) {
 		messages, err := b.peek(ctx, next, min(b.request.Limit-len(b.read), b.fitting()))
 		if err != nil {
 			return queues.Page{}, err
@@ -99,8 +85,8 @@ func (b *browsing) page(ctx context.Context) (queues.Page, error) {
 			}
 			shown := b.message(m)
 			size := shown.Headers.Bytes() + len(shown.Body)
-			if len(b.read) > 0 && b.bytes+size > b.maxBytes {
-				b.bytes = b.maxBytes // the page is full
+			if len(b.read) > 0 && b.bytes+size > b.request.MaxBytes {
+				b.bytes = b.request.MaxBytes // the page is full
 				break
 			}
 			b.read, b.bytes = append(b.read, shown), b.bytes+size
@@ -112,7 +98,7 @@ func (b *browsing) page(ctx context.Context) (queues.Page, error) {
 
 // fitting returns how many messages a request may bring, so that they are not many more bytes than a page.
 func (b *browsing) fitting() int {
-	rest, size := b.maxBytes-b.bytes, b.t.cfg.MaxMessageBytes
+	rest, size := b.request.MaxBytes-b.bytes, b.t.cfg.MaxMessageBytes
 	if b.peeked > 0 {
 		size = 2*b.received/b.peeked + 1024
 	}

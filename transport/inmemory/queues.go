@@ -3,7 +3,6 @@ package inmemory
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,12 +14,8 @@ import (
 	"github.com/reprise-go/reprise/transport"
 )
 
-const (
-	// lookAtOnce is the most entries of a queue that a look reads under the queue's lock.
-	lookAtOnce = 100
-	// defaultPageBytes is the default of queues.Request.MaxBytes.
-	defaultPageBytes = 16 << 20
-)
+// lookAtOnce is the most entries of a queue that a look reads under the queue's lock.
+const lookAtOnce = 100
 
 // Browse implements [queues.Browser]. The messages are in the order of sending: one that is
 // redelivered keeps its place. Their keys are their native ids.
@@ -48,21 +43,14 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 	if !t.caps.Browse {
 		return page, transport.Unsupported("Browse")
 	}
+	if err := transport.PrepareBrowse(r); err != nil {
+		return page, err
+	}
 	q, err := t.broker.queue(r.Queue)
 	if err != nil {
 		return page, err
 	}
-	switch {
-	case r.Limit < 1:
-		return page, fmt.Errorf("the Limit is %d; it is at least 1", r.Limit)
-	case r.MaxBytes < 0:
-		return page, fmt.Errorf("MaxBytes is %d; use 0 for the default", r.MaxBytes)
-	case len(r.Keys) > r.Limit:
-		return page, fmt.Errorf("there are %d Keys, more than the Limit, %d", len(r.Keys), r.Limit)
-	case len(r.Keys) > 0 && r.After != "":
-		return page, errors.New("there are both Keys and After; ask for one of them")
-	}
-	if len(r.Keys) > 0 {
+	if r.Keys != nil {
 		page.Messages = t.lookUp(q, r.Keys)
 		return page, nil
 	}
@@ -71,10 +59,6 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 		if after, err = t.broker.parseCursor(r.After, q); err != nil {
 			return page, err
 		}
-	}
-	limit := r.MaxBytes
-	if limit == 0 {
-		limit = defaultPageBytes
 	}
 	for more, bytes := true, 0; more; {
 		if err := ctx.Err(); err != nil {
@@ -89,7 +73,7 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 		for ; i < end; i++ {
 			entry := q.stored.entries.at(i)
 			if m := entry.message; m != nil && !m.expired(now) {
-				if len(page.Messages) == r.Limit || bytes >= limit {
+				if len(page.Messages) == r.Limit || bytes >= r.MaxBytes {
 					page.Next, more = cursor(after, q), false
 					break
 				}

@@ -18,9 +18,6 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
-// defaultPageBytes is the limit of a page whose request has none.
-const defaultPageBytes = 16 << 20
-
 // Browse implements queues.Browser on PostgreSQL, with the right to select. The order is that of
 // arrival. Messages that wait in the table of delayed messages, for a queue that NServiceBus created,
 // follow those of the queue. Messages that arrive after the first page are not returned.
@@ -35,7 +32,7 @@ func (t *Transport) Browse(ctx context.Context, r corequeues.Request) (corequeue
 }
 
 func (t *Transport) browse(ctx context.Context, r *corequeues.Request) (page corequeues.Page, err error) {
-	if err := checkRequest(r); err != nil {
+	if err := transport.PrepareBrowse(r); err != nil {
 		return page, err
 	}
 	ctx, done := t.server.Bound(ctx)
@@ -45,9 +42,6 @@ func (t *Transport) browse(ctx context.Context, r *corequeues.Request) (page cor
 		return page, err
 	}
 	p := pager{lookAt: l, withBody: !r.WithoutBody, limit: int64(min(r.Limit, math.MaxInt32)), bytes: int64(r.MaxBytes)}
-	if p.bytes == 0 {
-		p.bytes = defaultPageBytes
-	}
 	if r.Keys != nil {
 		err = p.readKeys(ctx, r.Keys)
 	} else {
@@ -57,21 +51,6 @@ func (t *Transport) browse(ctx context.Context, r *corequeues.Request) (page cor
 		return page, l.explained(ctx, err)
 	}
 	return p.page, nil
-}
-
-// checkRequest refuses a request that is never valid.
-func checkRequest(r *corequeues.Request) error {
-	switch {
-	case r.Limit < 1:
-		return transport.Permanent(fmt.Errorf("Request.Limit is %d, but must be at least 1", r.Limit))
-	case r.MaxBytes < 0:
-		return transport.Permanent(fmt.Errorf("Request.MaxBytes is %d, but must be at least 1, or 0 for 16 MiB", r.MaxBytes))
-	case r.Keys != nil && r.After != "":
-		return transport.Permanent(errors.New("Request has Keys and After; set one"))
-	case len(r.Keys) > r.Limit:
-		return transport.Permanent(fmt.Errorf("Request has %d Keys, but Limit is %d", len(r.Keys), r.Limit))
-	}
-	return nil
 }
 
 // lookAt is a queue of which a tool looks at messages, or takes some.
