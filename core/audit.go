@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core/headers"
-	"github.com/reprise-go/reprise/core/internal/ids"
 	"github.com/reprise-go/reprise/core/internal/unreachable"
 )
 
@@ -24,17 +23,17 @@ func (p *processor) engineSends(a *attempt) (sends []Outgoing, endProbe func()) 
 	endProbe = unreachable.NoProbe
 	now := headers.FormatTime(time.Now())
 	audit := in.Headers
-	if unique := in.Headers.Get(headers.RetryUniqueMessageID); p.mayAcknowledge(a, ackQueue, unique) {
-		id := ids.Derived(in.ID, p.ep.name+"/retry-acknowledgement", 1)
-		sends = append(sends, Outgoing{ID: id, Queue: ackQueue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
-			{headers.MessageID, id},
-			{headers.ControlMessage, "True"},
-			{headers.RetrySuccessful, now},
-			{headers.RetryUniqueMessageID, unique},
-			{headers.MessageIntent, headers.IntentSend},
-			{headers.OriginatingEndpoint, p.ep.name},
-			{headers.TimeSent, now},
-		}}})
+	if unique := in.Headers.Get(headers.RetryUniqueMessageID); p.ep.mayAcknowledge(a, ackQueue, unique) {
+		ack := p.ep.acknowledgement(in, ackQueue, unique, now)
+		ack.Headers.Set(headers.RetrySuccessful, now)
+		if replayOf(in.Headers).report {
+			outcome := headers.OutcomeSucceeded
+			if a.message.isDuplicate() {
+				outcome = headers.OutcomeDuplicate
+			}
+			p.ep.setOutcome(in, &ack, outcome)
+		}
+		sends = append(sends, ack)
 		audit.Set(headers.RetryAckSent, "true")
 	}
 	if p.ep.auditAddress != "" {
@@ -52,8 +51,8 @@ const maxRetryUniqueID = 255
 // mayAcknowledge reports whether a message is acknowledged. Any sender may have written the
 // two headers: they choose neither another queue than Config.RetryAckQueues has, nor the
 // content of a message there. A request that is refused is logged.
-func (p *processor) mayAcknowledge(a *attempt, queue, unique string) bool {
-	log, id := p.ep.log.endpoint, a.delivery.Incoming().ID
+func (e *Endpoint) mayAcknowledge(a *attempt, queue, unique string) bool {
+	log, id := e.log.endpoint, a.delivery.Incoming().ID
 	switch {
 	case queue == "" || unique == "":
 		return false
@@ -61,7 +60,7 @@ func (p *processor) mayAcknowledge(a *attempt, queue, unique string) bool {
 		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its "+headers.RetryUniqueMessageID+" is too long",
 			"message_id", id, "queue", queue, "bytes", len(unique), "limit", maxRetryUniqueID)
 		return false
-	case !p.ep.resolved.allowsRetryAck(queue):
+	case !e.resolved.allowsRetryAck(queue):
 		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its queue is not in Config.RetryAckQueues; list it there if a tool of yours receives from it",
 			"message_id", id, "queue", queue)
 		return false

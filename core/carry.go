@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/plan"
 	"github.com/reprise-go/reprise/internal/bounded"
@@ -32,6 +33,7 @@ type work struct {
 	announced  bool       // the line about the action is written
 	concluded  bool       // observers were told
 	superseded bool       // the message was redelivered, and another goroutine has the decision
+	stored     bool       // the message waits in the own queue, with a note that asks for its report
 	refusedBy  string     // the queue that has just refused a form of the copy, and is asked for the next at once
 	arrived    plan.Place // of the copy that is out
 	cause      error      // why the newest step failed
@@ -215,8 +217,12 @@ func (c *carrier) conclude(w *work) {
 	}
 	w.concluded = true
 	if w.failure == nil {
-		if w.note.Queue != "" && w.arrived == plan.Here {
+		switch {
+		case w.note.Queue == "":
+		case w.arrived == plan.Here:
 			c.giveUpStored(w)
+		default:
+			c.reportOutcome(w, headers.OutcomeFailed)
 		}
 		return
 	}
@@ -232,6 +238,9 @@ func (c *carrier) conclude(w *work) {
 	c.notify(w, w.action())
 	if kind == ActionMoveToError && !w.takenOver {
 		c.run.countTerminalFailure(w.failure.messageID, w.failure.FailedAt)
+	}
+	if outcome := w.outcome(); outcome != "" {
+		c.reportOutcome(w, outcome)
 	}
 }
 
@@ -290,6 +299,7 @@ func (c *carrier) lose(w *work) {
 	}
 	c.run.raiseCriticalContext(a.decisionContext(), fmt.Errorf("message %s (%d bytes) is lost: it failed (%w), %v could not be carried out (%w), and in transaction mode None it cannot be given back",
 		bounded.Name(w.failure.messageID), len(w.failure.body), w.failure.Err, w.decision.action, w.cause))
+	c.reportOutcome(w, headers.OutcomeFailed) // without a queue
 }
 
 // report logs that a step did not succeed, and that a place was given up for another.

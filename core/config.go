@@ -39,10 +39,10 @@ type Config struct {
 	AuditQueue string
 
 	// RetryAckQueues are the queues to which the endpoint acknowledges the retry of a
-	// message that an operator sent back. A message names the queue itself (headers.RetryAckQueue),
-	// so its sender chooses among these. The default, nil, is the queue of ServiceControl,
-	// Particular.ServiceControl, and reprise.outcomes. An empty list that is not nil allows
-	// none.
+	// message that an operator sent back, or reports its outcome (headers.ReplayReport). A
+	// message names the queue itself (headers.RetryAckQueue), so its sender chooses among
+	// these. The default, nil, is the queue of ServiceControl, Particular.ServiceControl, and
+	// reprise.outcomes. An empty list that is not nil allows none.
 	RetryAckQueues []string
 
 	// Provision says when [Endpoint.Run] creates the input queue, the error queues and the

@@ -26,6 +26,8 @@ type undeliveredNote struct {
 	Queue string `json:"queue"`
 	// Audit: it is an audit copy, which is given up after maxAuditRetryTime.
 	Audit bool `json:"audit,omitempty"`
+	// Report: its sender asks for a report of the outcome (reportOutcome).
+	Report bool `json:"report,omitempty"`
 	// Tries is the number of failed tries to deliver it.
 	Tries int `json:"tries"`
 	// Since is the time of the first failed try.

@@ -248,12 +248,14 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 	if w.failure == nil {
 		note = w.note
 		note.Queue = w.queueOf(s.For)
+		note.Report = note.Report && s.Form != plan.Bare
 		note.Tries++
 		stored = note.storedCopy(c.storedMessage(w, "", s.Form), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, []Outgoing{stored})
 	} else {
 		f := *w.failure
-		f.headers.Set(headers.Undelivered, note.String()) // so that other headers make room for it
+		note.Report = f.replay.report && s.Form != plan.Bare // which has no headers that ask for it
+		f.headers.Set(headers.Undelivered, note.String())    // so that other headers make room for it
 		stored = note.storedCopy(c.movedCopy(w, &f, "", s.Form, ReasonUndelivered), c.ep.rules, c.ep.unreachable)
 		err = c.replace(w, s, w.sendsWith(s, stored))
 		if err == nil && s.Form == plan.Bare {
@@ -262,6 +264,7 @@ func (c *carrier) store(w *work, s plan.Step) (plan.Class, error) {
 	}
 	w.arrive(s, err)
 	if err == nil {
+		w.stored = note.Report
 		c.run.reportStored(w.attempt.decisionContext(), &stored, note)
 	}
 	return class(err, w.id(), w.hookSends), err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/reprise-go/reprise/core/headers"
 	"github.com/reprise-go/reprise/core/internal/backlog"
 	"github.com/reprise-go/reprise/core/internal/plan"
 	"github.com/reprise-go/reprise/internal/bounded"
@@ -29,6 +30,10 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 	own, endProbe := p.engineSends(a)
 	defer endProbe()
 	atomic := p.ep.mode.isAtomic()
+	var reports []Outgoing
+	if !atomic && len(out) > 0 { // which may be refused, so that the attempt fails
+		own, reports = withoutReports(own)
+	}
 	if atomic && !a.transactionBegun.Load() {
 		w.ReleaseSlotEarly()
 	}
@@ -46,6 +51,9 @@ func (p *processor) succeeded(w *worker, a *attempt) error {
 	case atomic:
 		p.run.endAttempt(a)
 	default:
+		for _, report := range reports {
+			p.carrier.sendReport(a, report)
+		}
 		w.ReleaseSlotEarly()
 		p.carrier.complete(a)
 	}
@@ -88,6 +96,18 @@ func (p *processor) commit(a *attempt, out, own []Outgoing) (lost bool, err erro
 		cause, began = err, tried
 	}
 	return false, wrapSendError(err, out)
+}
+
+// withoutReports separates reports of outcomes from the engine's other sends.
+func withoutReports(own []Outgoing) (others, reports []Outgoing) {
+	for _, o := range own {
+		if o.Headers.Get(headers.ReplayOutcome) != "" {
+			reports = append(reports, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return others, reports
 }
 
 // factsOf returns the facts about the engine's sends.

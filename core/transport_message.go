@@ -102,7 +102,7 @@ const (
 	// ReasonAudit is the copy of a handled message for the audit queue.
 	ReasonAudit
 	// ReasonAcknowledgement tells an operator's tool that the message it returned from
-	// the error queue was handled.
+	// the error queue was handled, or another outcome of it (headers.ReplayReport).
 	ReasonAcknowledgement
 	// ReasonUndelivered is a copy that waits in the endpoint's own queue because its
 	// destination cannot be reached.

@@ -73,6 +73,12 @@ const (
 	// messages that are forwarded.
 	Replay = "Reprise.Replay"
 
+	// On a report, the control message about a message that was returned with [ReplayReport],
+	// beside RetryUniqueMessageID: an [Outcome], and the queue that has the message if it failed.
+	// A report of a failure has [Cause], [ExceptionType] and [FailureReason] too.
+	ReplayOutcome = "Reprise.Replay.Outcome"
+	ReplayQueue   = "Reprise.Replay.Queue"
+
 	// Cause is on a message in an error, dead-letter, invalid or custom queue: a fingerprint
 	// such as "1:9f3c21ab77e0". Messages with the same one failed in the same way. The
 	// number before the colon is the version of the rules by which errors are compared.
@@ -94,7 +100,7 @@ const (
 
 // Options of the header [Replay]. Others are ignored.
 const (
-	ReplayReport = "report" // the final outcome is reported to the acknowledgement queue
+	ReplayReport = "report" // the final outcome is reported to RetryAckQueue
 	ReplayOnce   = "once"   // a failure is not retried
 )
 

@@ -81,6 +81,7 @@ var rules = map[string]string{
 	"R62": "a failed message goes to the dead-letter queue that the endpoint names, with its reason",
 	"R63": "an invalid message goes unchanged to the invalid queue that the endpoint names",
 	"R64": "a message that is put back stays in its queue, loses no attempt, and is redelivered after its pause",
+	"R65": "each final outcome of a returned message is reported, after it took effect, and the report decides nothing",
 	"R66": "a message that is returned to be tried once is moved after one attempt, and its next return has all of them",
 	"R67": "a message in an error queue has the fingerprint of its failure, which failures with one cause share",
 	"R68": "the engine's own sends never decide about a message",
