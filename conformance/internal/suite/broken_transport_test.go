@@ -29,7 +29,7 @@ type changes struct {
 	subscribe     func(t *brokenTransport, queue string, topics []string, next func() error) error
 	unsubscribe   func(t *brokenTransport, queue string, topics []string, next func() error) error
 	browse        func(t *brokenTransport, r queues.Request, next func(r queues.Request) (queues.Page, error)) (queues.Page, error)
-	take          func(t *brokenTransport, queue string, takes []queues.Take, next func(takes ...queues.Take) ([]queues.TakeResult, error)) ([]queues.TakeResult, error)
+	take          func(t *brokenTransport, ctx context.Context, queue string, takes []queues.Take, next func(takes ...queues.Take) ([]queues.TakeResult, error)) ([]queues.TakeResult, error)
 	depth         func(t *brokenTransport, queue string, next func() (queues.Depth, error)) (queues.Depth, error)
 	list          func(t *brokenTransport, next func() ([]string, error)) ([]string, error)
 	open          func(t *brokenTransport, ctx context.Context, cfg core.ReceiverConfig, next func(core.ReceiverConfig) (core.Receiver, error)) (core.Receiver, error)
@@ -185,7 +185,7 @@ func (t *brokenTransport) Take(ctx context.Context, queue string, takes []queues
 		return t.base.Take(ctx, queue, takes)
 	}
 	if t.changes.take != nil {
-		return t.changes.take(t, queue, takes, next)
+		return t.changes.take(t, ctx, queue, takes, next)
 	}
 	return next(takes...)
 }

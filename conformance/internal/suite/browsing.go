@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -269,4 +270,35 @@ func receivers(n int) func(d queues.Depth) string {
 		}
 		return ""
 	}
+}
+
+// queueCall is a call of one of the interfaces that a transport has.
+type queueCall struct {
+	name string
+	call func(ctx context.Context) error
+}
+
+func (t *caseT) queueCalls(transport core.Transport, queue string) (calls []queueCall) {
+	add := func(has bool, name string, call func(ctx context.Context) error) {
+		if has {
+			calls = append(calls, queueCall{name, call})
+		}
+	}
+	add(t.caps.Browse, "Browse", func(ctx context.Context) error {
+		_, err := transport.(queues.Browser).Browse(ctx, queues.Request{Queue: queue, Limit: 1})
+		return err
+	})
+	add(t.caps.Take, "Take", func(ctx context.Context) error {
+		_, err := transport.(queues.Taker).Take(ctx, queue, []queues.Take{{Key: "1"}})
+		return err
+	})
+	add(t.suite.depths, "Depth", func(ctx context.Context) error {
+		_, err := transport.(queues.DepthReader).Depth(ctx, queue)
+		return err
+	})
+	add(t.suite.lister, "ListQueues", func(ctx context.Context) error {
+		_, err := transport.(queues.Lister).ListQueues(ctx)
+		return err
+	})
+	return calls
 }

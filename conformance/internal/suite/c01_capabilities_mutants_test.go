@@ -9,10 +9,20 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
 var capabilityMutants = []mutant{
+	{rule: "C1", name: "claims Browse and has none", breaks: onBrowse(func(*brokenTransport, queues.Request, nextPage) (queues.Page, error) {
+		return queues.Page{}, errors.ErrUnsupported
+	})},
+	{rule: "C1", name: "takes messages without claiming it", breaks: func() changes {
+		return changes{capabilities: func(c core.Capabilities) core.Capabilities {
+			c.Take = false
+			return c
+		}}
+	}},
 	{rule: "C1", name: "hands out its own slice of modes", breaks: func() changes {
 		modes := inmemory.Everything().Transactions
 		return changes{capabilities: func(c core.Capabilities) core.Capabilities {

@@ -221,6 +221,9 @@ var closeCases = []testCase{
 			refused("Subscribe", subscriber.Subscribe(ctx, queue, topic))
 			refused("Unsubscribe", subscriber.Unsubscribe(ctx, queue, topic))
 		}
+		for _, c := range t.queueCalls(transport, queue) {
+			refused(c.name, c.call(ctx))
+		}
 		t.wantLeft(queue, "after a Send on a closed transport")
 	}},
 	{rule: "C14", title: "closing a transport closes its receivers", run: func(t *caseT) {

@@ -475,5 +475,8 @@ func (t *caseT) requests(transport core.Transport, queue string) map[string]func
 		topic := t.uniqueName()
 		requests["Subscribe"] = func(ctx context.Context) error { return s.Subscribe(ctx, queue, topic) }
 	}
+	for _, c := range t.queueCalls(transport, queue) {
+		requests[c.name] = c.call
+	}
 	return requests
 }

@@ -265,6 +265,11 @@ var browseCases = []testCase{
 		for limit := 1; limit <= 7; limit++ {
 			t.wantSeen(fmt.Sprintf("in pages of %d", limit), t.look(transport, queue, limit), bodies)
 		}
+		for _, m := range t.lookOn(transport, queues.Request{Queue: queue, Limit: 2, WithoutBody: true}) {
+			if m.BodyBytes != len(bodies[0]) {
+				t.fail(fmt.Sprintf("BodyBytes is the size of the body, %d, also WithoutBody", len(bodies[0])), "%d", m.BodyBytes)
+			}
+		}
 		page := t.page(transport, queues.Request{Queue: queue, Limit: 2})
 		repeated := t.page(transport, queues.Request{Queue: queue, Limit: 2})
 		second := queues.Request{Queue: queue, Limit: 2, After: page.Next}

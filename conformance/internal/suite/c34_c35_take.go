@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/queues"
@@ -177,11 +178,15 @@ func takeBesideReceivers(t *caseT) {
 		if i == 1 {
 			slices.Reverse(order)
 		}
+		takesOf := map[string]queues.Take{}
+		for _, body := range bodies {
+			takesOf[body] = queues.Take{Key: keys[body], Out: []core.Outgoing{t.message(to, body)}}
+		}
 		t.goInGroup(&all, func() {
 			for chunk := range slices.Chunk(order, 5) {
 				var takes []queues.Take
 				for _, body := range chunk {
-					takes = append(takes, queues.Take{Key: keys[body], Out: []core.Outgoing{t.message(to, body)}})
+					takes = append(takes, takesOf[body])
 				}
 				results, err := t.tryTaking(tool, queue, takes...)
 				if err != nil || len(results) != len(takes) {
@@ -239,68 +244,97 @@ func takeBesideReceivers(t *caseT) {
 	t.wantLeft(queue, "after tools took messages beside receivers", left...)
 }
 
-// takeWhileBrokerDies takes messages while the broker is killed.
+// takeWhileBrokerDies takes messages while the broker is killed, at another moment of a Take each
+// time.
 func takeWhileBrokerDies(t *caseT) {
+	const rounds = 4
 	transport := t.open()
 	queue, to := t.queue(transport), t.queue(transport)
 	bodies := bodiesOf(t.messages(queue, 40))
 	t.sendEach(transport, queue, bodies...)
-	keys := t.keysOf(t.lookFor(transport, queue, bodies...))
-	var mu sync.Mutex
+	t.lookFor(transport, queue, bodies...)
 	states := map[string]queues.TakeState{}
-	firstTaken := make(chan struct{})
-	var all sync.WaitGroup
-	broker := t.brokerController()
-	t.goInGroup(&all, func() {
-		first := sync.OnceFunc(func() { close(firstTaken) })
-		defer first()
-		for chunk := range slices.Chunk(bodies, 4) {
-			var takes []queues.Take
-			for _, body := range chunk {
-				takes = append(takes, queues.Take{Key: keys[body], Out: []core.Outgoing{t.message(to, body)}})
-			}
-			results, err := t.tryTaking(transport, queue, takes...)
-			mu.Lock()
-			for n, r := range results[:min(len(results), len(chunk))] {
-				states[chunk[n]] = r.State
-			}
-			mu.Unlock()
-			first()
-			if err != nil {
-				return
-			}
+	for round := range rounds {
+		left := t.lookOn(transport, queues.Request{Queue: queue, Limit: 100})
+		var mu sync.Mutex
+		var took time.Duration // of the first Take
+		firstTaken := make(chan struct{})
+		var all sync.WaitGroup
+		var takes []queues.Take
+		for _, m := range left {
+			takes = append(takes, queues.Take{Key: m.Key, Out: []core.Outgoing{t.message(to, string(m.Body))}})
 		}
-	})
-	<-firstTaken
-	broker.kill()
-	all.Wait()
-	broker.start()
+		t.goInGroup(&all, func() {
+			first := sync.OnceFunc(func() { close(firstTaken) })
+			defer first()
+			for len(left) > 0 {
+				n := min(len(left), 2)
+				chunk, takes := left[:n], takes[len(takes)-len(left):][:n]
+				left = left[n:]
+				start := time.Now()
+				results, err := t.tryTaking(transport, queue, takes...)
+				mu.Lock()
+				if took == 0 {
+					took = time.Since(start)
+				}
+				for n, m := range chunk {
+					states[string(m.Body)] = queues.TakeUnknown
+					if n < len(results) {
+						states[string(m.Body)] = results[n].State
+					}
+				}
+				mu.Unlock()
+				first()
+				if err != nil {
+					return
+				}
+			}
+		})
+		<-firstTaken
+		mu.Lock()
+		pause := took * time.Duration(2*round+1) / (2 * rounds)
+		mu.Unlock()
+		t.sleep(pause)
+		broker := t.brokerController()
+		broker.kill()
+		all.Wait()
+		broker.start()
+		t.await("Browse works again after a restart of the broker", func() bool {
+			_, err := t.tryPage(transport, queues.Request{Queue: queue, Limit: 1})
+			return err == nil
+		})
+	}
 	t.close(transport)
-	must := map[bool][]string{}
+	var taken, kept []string // for certain
 	for body, state := range states {
-		if state == queues.TakeDone || state == queues.TakeRefused || state == queues.TakeLocked {
-			must[state == queues.TakeDone] = append(must[state == queues.TakeDone], body)
+		if state == queues.TakeDone {
+			taken = append(taken, body)
+		}
+	}
+	for _, body := range bodies {
+		if _, tried := states[body]; !tried {
+			kept = append(kept, body)
 		}
 	}
 	arrived, left := map[string]int{}, map[string]int{}
-	for _, in := range t.drainQueue(to, func(found []*core.Incoming) bool { return len(missingBodies(must[true], found)) == 0 }) {
+	for _, in := range t.drainQueue(to, func(found []*core.Incoming) bool { return len(missingBodies(taken, found)) == 0 }) {
 		arrived[string(in.Body)]++
 	}
 	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool {
-		return len(distinct(found))+len(arrived) >= len(bodies)
+		return len(missingBodies(kept, found)) == 0 && len(distinct(found))+len(arrived) >= len(bodies)
 	}) {
 		left[string(in.Body)]++
 	}
 	for _, body := range bodies {
-		if arrived[body]+left[body] != 1 && (arrived[body]+left[body] == 0 || arrived[body] > 0 && left[body] > 0 || !t.caps.MayDuplicate) {
+		if n := arrived[body] + left[body]; n != 1 && (n == 0 || arrived[body] > 0 && left[body] > 0 || !t.caps.MayDuplicate) {
 			t.fail("a message that is taken while the broker is killed is either consumed and replaced, or neither",
 				"%s, which is %v, is %d times in its queue, and its replacement arrived %d times", body, states[body], left[body], arrived[body])
 		}
 	}
-	for _, body := range must[true] {
+	for _, body := range taken {
 		if arrived[body] == 0 {
 			t.fail("a message that Take called done is replaced, also after the broker was killed", "the replacement of %s is missing", body)
 		}
 	}
-	t.note("%d of %d messages were taken before the broker was killed, %d with a result", len(arrived), len(bodies), len(states))
+	t.note("%d of %d messages were taken beside %d restarts of the broker, %d with a result", len(arrived), len(bodies), rounds, len(taken))
 }
