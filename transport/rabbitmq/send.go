@@ -47,7 +47,7 @@ type sendCall struct {
 	msgs []core.Outgoing
 	ctx  context.Context // of Send
 
-	toQueues, toExchanges, toClients []publication
+	toQueues, toExchanges, toClients, toAudit []publication
 
 	mu     sync.Mutex // guards failed
 	failed *core.SendError
@@ -156,6 +156,16 @@ func (c *sendCall) declareDestinations(ctx context.Context) {
 			c.report(&m, core.SendRefused, err)
 			continue
 		}
+		// The broker closes the channel after a publication to an exchange without the right to
+		// it. The engine's own sends must not cost those of handlers.
+		switch out.Reason {
+		case core.ReasonAcknowledgement: // the sender of a message has named the exchange
+			c.toClients = append(c.toClients, m)
+			continue
+		case core.ReasonAudit:
+			c.toAudit = append(c.toAudit, m)
+			continue
+		}
 		ready = append(ready, m)
 	}
 	c.toExchanges = ready
@@ -163,7 +173,7 @@ func (c *sendCall) declareDestinations(ctx context.Context) {
 
 // publish sends all publications and waits for their results.
 func (c *sendCall) publish(ctx context.Context) {
-	if len(c.toExchanges)+len(c.toClients) == 0 {
+	if len(c.toExchanges)+len(c.toClients)+len(c.toAudit) == 0 {
 		c.t.queuePublisher.send(ctx, c.toQueues, c.report)
 		return
 	}
@@ -173,6 +183,9 @@ func (c *sendCall) publish(ctx context.Context) {
 	}
 	if len(c.toClients) > 0 {
 		other.Go(func() { c.t.replyPublisher.send(ctx, c.toClients, c.report) })
+	}
+	if len(c.toAudit) > 0 {
+		other.Go(func() { c.t.auditPublisher.send(ctx, c.toAudit, c.report) })
 	}
 	c.t.exchangePublisher.send(ctx, c.toExchanges, c.report)
 	other.Wait()

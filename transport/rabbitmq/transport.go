@@ -32,11 +32,12 @@ type Transport struct {
 	format *message.Format
 
 	sendConn          *connManager
-	replyConn         *connManager // for direct replies: a broker can close the connection because of a forged address
+	replyConn         *connManager // to destinations that senders name: a broker can close the connection because of a forged address
 	adminConn         *connManager // for everything except messages: the broker may block publishing connections
 	queuePublisher    *publisher   // to the default exchange: to queues
 	exchangePublisher *publisher   // to exchanges by name: topics and delays
-	replyPublisher    *publisher   // to clients with direct reply-to
+	replyPublisher    *publisher   // to clients with direct reply-to, and acknowledgements to exchanges
+	auditPublisher    *publisher   // to the exchanges of audit queues
 	declarations      *declarations.Cache
 	blocked           blockedConns
 	reconnected       broadcast
@@ -117,7 +118,7 @@ func New(cfg Config) (*Transport, error) {
 	t.sizeLimit.connected = t.sendConn.connected
 	t.adminConn = newConnManager(t, cfg.ConnectionName+": set up", nil)
 	t.queuePublisher, t.exchangePublisher = newPublisher(t, t.sendConn), newPublisher(t, t.sendConn)
-	t.replyPublisher = newPublisher(t, t.replyConn)
+	t.replyPublisher, t.auditPublisher = newPublisher(t, t.replyConn), newPublisher(t, t.sendConn)
 	return t, nil
 }
 
