@@ -28,6 +28,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if url, ok := os.LookupEnv(takeVariable); ok {
+		fmt.Fprintln(os.Stderr, takeAndReplace(url))
+		os.Exit(1)
+	}
 	_, child := os.LookupEnv(conformance.HarnessVariable) // which has its parent's servers
 	if needsPostgres && !child && !given.IsListing() && !givenAlone() {
 		var err error

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
@@ -113,6 +114,26 @@ func TestRights_OfEachCall(t *testing.T) {
 		"retry in ReceiveOnly":              {false, []string{usage, "select, update on " + orders}, receiving("orders", receiveOnly, abandoned)},
 		"receive in SendsAtomicWithReceive": {false, []string{usage, "select, update, delete on " + orders}, receiving("orders", atomic, completed)},
 		"retry in SendsAtomicWithReceive":   {false, []string{usage, "select, update on " + db.table("retried")}, receiving("retried", atomic, abandoned)},
+		"Browse": {false, []string{usage, "select on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
+			_, err := transport.Browse(ctx, queues.Request{Queue: "orders", Limit: 1})
+			return err
+		}},
+		"Depth": {false, []string{usage, "select on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
+			_, err := transport.Depth(ctx, "orders")
+			return err
+		}},
+		"Browse NServiceBus's": {false, []string{usage, "select on " + theirs, "select on " + waiting}, func(ctx context.Context, transport *sqlserver.Transport) error {
+			_, err := transport.Browse(ctx, queues.Request{Queue: "theirs", Limit: 100})
+			return err
+		}},
+		"Take": {false, []string{usage, "select, update, delete on " + orders}, func(ctx context.Context, transport *sqlserver.Transport) error {
+			send(t, owner, letter("1", "orders"))
+			page, err := owner.Browse(ctx, queues.Request{Queue: "orders", Limit: 1})
+			if err == nil {
+				_, err = transport.Take(ctx, "orders", []queues.Take{{Key: page.Messages[0].Key}})
+			}
+			return err
+		}},
 		"Send to NServiceBus": {false, []string{usage, "insert on " + theirs, sequence}, func(ctx context.Context, transport *sqlserver.Transport) error {
 			return transport.Send(ctx, letter("1", "theirs"))
 		}},

@@ -64,19 +64,24 @@ func (t *Transport) Send(ctx context.Context, msgs ...core.Outgoing) error {
 	if err != nil {
 		mail.forgetTables()
 		if _, ok := errors.AsType[*core.SendError](err); !ok {
-			state, cause := core.SendRefused, t.server.Explained(err)
-			switch t.server.Fault(err) {
-			case dialect.FaultOutage:
+			state := core.SendRefused
+			if t.server.Fault(err) == dialect.FaultOutage {
 				state = core.SendUnknown
-			case dialect.FaultRow:
-				cause = fmt.Errorf("%w: %w", core.ErrMessageRefused, err)
 			}
-			err = transport.AllSent(msgs, state, cause)
+			err = transport.AllSent(msgs, state, t.refusal(err))
 		}
 		return fmt.Errorf("sqlserver: send: %w", transport.Unavailable(caller, err, t.server.Transient))
 	}
 	mail.report(ctx)
 	return nil
+}
+
+// refusal is the cause of a refused message, by the error of the statement that adds it.
+func (t *Transport) refusal(err error) error {
+	if t.server.Fault(err) == dialect.FaultRow {
+		return fmt.Errorf("%w: %w", core.ErrMessageRefused, err)
+	}
+	return t.server.Explained(err)
 }
 
 // send executes the statements in a new transaction.

@@ -83,7 +83,8 @@ func TestStatements_NamesAreQualified(t *testing.T) {
 	add("Missing", d.Missing(d.Receiving(table)))
 	for _, store := range []*postgres.Store{postgres.OwnStore(table), postgres.ForeignStore(table), postgres.DelayedStore(other, table)} {
 		add("Store", store.Last(), store.Read(postgres.Part{}), store.Read(postgres.Part{Seqs: []int64{1}}),
-			store.Depth(nil), store.Depth(postgres.DelayedStore(other, table)))
+			store.Depth(nil), store.Depth(postgres.DelayedStore(other, table)),
+			store.Take(nil, nil, delayed, nil), store.Take(nil, nil, delayed, []postgres.Sent{{Of: 1, To: to, Messages: []dialect.NewRow{{}}}}))
 	}
 	add("Queues", d.Queues("public"))
 	if len(texts) < 50 {

@@ -63,6 +63,7 @@ var _ interface {
 	core.Remover
 	core.Describer
 	corequeues.Browser
+	corequeues.Taker
 	corequeues.DepthReader
 	corequeues.Lister
 } = (*Transport)(nil)
@@ -155,6 +156,7 @@ func capabilities(cfg *Config, d dialect.Dialect) core.Capabilities {
 			Prefetch:     !cfg.NServiceBusTables,
 			AtomicLeases: onPostgres && !cfg.NServiceBusTables,
 			Browse:       onPostgres,
+			Take:         onPostgres,
 		},
 		Limits: core.Limits{
 			DelayPrecision:    time.Second,

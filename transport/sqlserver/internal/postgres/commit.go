@@ -15,9 +15,14 @@ import (
 // message whose lease is not valid is not removed, and its handler's messages are not sent.
 // The statement returns the seq of removed messages.
 func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs []int64, claims []int32, sends []Sent) *sqlexec.Statement {
-	args := []any{seqs, claims}
+	return removeAndSend(t.Complete, []any{seqs, claims}, delayed, sends, `select seq from removed`)
+}
+
+// removeAndSend returns a statement that removes rows, of which removal returns the seq, and adds the
+// messages that are sent for them. result is the final query, which reads removed.
+func removeAndSend(removal string, args []any, delayed *dialect.DelayedTexts, sends []Sent, result string) *sqlexec.Statement {
 	var text strings.Builder
-	text.WriteString(`with removed as (` + t.Complete + `)`)
+	text.WriteString(`with removed as (` + removal + `)`)
 	for i, rows := range sentRows(sends) {
 		headers, bodies := columnsOf(rows.messages)
 		into, columns, values := rows.to.Table.Quoted, "id, headers, body", ownID+", h, b"
@@ -54,13 +59,13 @@ func CompleteAndSend(t *dialect.QueueTexts, delayed *dialect.DelayedTexts, seqs 
 		fmt.Fprintf(&text, ",\nsent%d as (insert into %s (%s) select %s\nfrom unnest(%s) with ordinality as m(%s, n) where of operator(pg_catalog.=) any(select seq from removed) order by n)",
 			i, into, columns, values, strings.Join(types, ", "), names)
 	}
-	text.WriteString("\nselect seq from removed")
+	text.WriteString("\n" + result)
 	return sqlexec.Command(text.String(), args...)
 }
 
 func isNotZero(n int64) bool { return n != 0 }
 
-// Sent are the rows for one table that the handler of one message sent.
+// Sent are the rows for one table that are sent when one message is removed.
 type Sent struct {
 	Of       int64 // the seq of that message
 	To       *dialect.QueueTexts

@@ -20,6 +20,7 @@ type Store struct {
 	id, due, deliveries, claims, lastError string
 	delayed                                string // whether the row is not due
 	locked                                 string // whether a receiver has the row
+	free                                   string // whether it can be taken, if it is not locked in the server
 	sent                                   string // whether due is when the message was sent
 	// A condition for all rows, whose one argument is the last of a statement; or neither.
 	condition string
@@ -44,6 +45,7 @@ func OwnStore(t dialect.Table) *Store {
 		deliveries: "greatest(deliveries, 0)",
 		delayed:    "(due operator(pg_catalog.>) pg_catalog.now())",
 		locked:     "(not " + unleased + " or " + inWork + ")",
+		free:       unleased,
 		sent:       "due operator(pg_catalog.<=) pg_catalog.now()",
 	}
 }
@@ -52,7 +54,7 @@ func OwnStore(t dialect.Table) *Store {
 func ForeignStore(t dialect.Table) *Store {
 	return &Store{
 		table: t, id: "id::pg_catalog.text", due: "timestamp with time zone 'epoch'", deliveries: "0", claims: "0", lastError: "''",
-		delayed: "false", locked: inWork, sent: "false",
+		delayed: "false", locked: inWork, free: "true", sent: "false",
 	}
 }
 
@@ -62,7 +64,7 @@ func DelayedStore(delayed, queue dialect.Table) *Store {
 	return &Store{
 		table: delayed, due: dueShown, deliveries: "0", claims: "0", lastError: "''",
 		id:      "pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(headers, 'UTF8')), 'hex')",
-		delayed: "true", locked: inWork, sent: "false",
+		delayed: "true", locked: inWork, free: "true", sent: "false",
 		condition: "destination operator(pg_catalog.=) ", argument: []any{queue.Address},
 	}
 }
@@ -141,6 +143,21 @@ type Seen struct {
 
 // Columns returns pointers to the fields, in the order of the statement's columns.
 func (s *Seen) Columns() []any { return append(s.Row.Columns(), &s.State, &s.BodyBytes, &s.More) }
+
+// Take returns a statement that removes messages by their seqs and ids, unless a receiver has them,
+// and adds the messages that are sent instead of them. It returns a row (seq, removed) for each
+// message that was there.
+func (s *Store) Take(seqs []int64, ids []string, delayed *dialect.DelayedTexts, sends []Sent) *sqlexec.Statement {
+	from := `from ` + s.table.Quoted + ` as m inner join unnest($1::bigint[], $2::pg_catalog.text[]) as named(number, digits)
+		on seq operator(pg_catalog.=) number and ` + s.id + ` operator(pg_catalog.=) digits`
+	if s.condition != "" {
+		from += ` and ` + s.condition + `$3`
+	}
+	removal := `delete from ` + s.table.Quoted + ` where ctid operator(pg_catalog.=) any(array(
+	select m.ctid ` + from + ` where ` + s.free + ` for update of m skip locked)) returning seq`
+	return removeAndSend(removal, append([]any{seqs, ids}, s.argument...), delayed, sends,
+		`select seq::bigint, seq operator(pg_catalog.=) any(array(select seq from removed)) `+from)
+}
 
 // Depth returns a statement with the numbers of ready, of locked and of delayed messages, and when the oldest message was sent, or NULL if that is not known. waiting is the store of the
 // messages that wait for the queue in another table, or nil.
