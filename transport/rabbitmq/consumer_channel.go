@@ -22,6 +22,8 @@ type consumerChannel struct {
 	ch      *amqp.Channel
 	lost    chan *amqp.Error
 	cancels chan string
+	// closingReturns: the messages are returned by closing the channel.
+	closingReturns bool
 
 	consumers     []*consumer // the receiver's mu guards their counts
 	consumerCount int         // number of consumers ever begun, for their tags
@@ -84,6 +86,8 @@ func (r *receiver) openChannelOn(conn *connection) (*consumerChannel, error) {
 		writerDone: make(chan struct{}),
 		ended:      make(chan struct{}),
 	}
+	version, _ := brokerVersion(conn)
+	c.closingReturns = r.brokerCounts && !version.HasDefaultLimit()
 	r.mu.Lock()
 	r.channel = c
 	r.mu.Unlock()
@@ -133,6 +137,10 @@ func closeError(said *amqp.Error) error {
 // closed. Its errors do not matter: the broker redelivers messages whose settlement it has
 // not received.
 //
+// Before RabbitMQ 4.0 a quorum queue with a delivery limit returns the messages of one nack in
+// any order, and those of a closed channel in theirs. Later ones keep the order of both, and
+// from 4.3 on do not count the nack.
+//
 // A channel sends a quorum queue about 32 commands before it waits for a reply. It keeps
 // the others for later, and drops them when it is closed. The answer to a cancel arrives
 // when the queue has all commands sent before it.
@@ -144,7 +152,9 @@ func (c *consumerChannel) drain() {
 			_ = c.ch.Cancel(consumer.tag, false)
 		}
 	}
-	_ = c.ch.Nack(0, true, true) // all unacknowledged messages
+	if !c.closingReturns {
+		_ = c.ch.Nack(0, true, true) // all unacknowledged messages
+	}
 	_ = c.ch.Close()
 }
 

@@ -27,6 +27,9 @@ type consumer struct {
 // ending.
 const maxConsumers = 8
 
+// maxPrefetch is the maximum prefetch of a consumer, two bytes on the wire.
+const maxPrefetch = math.MaxUint16
+
 // adjustConsumers begins and ends consumers so that their prefetch adds up to MaxInFlight,
 // and requeues excess messages.
 func (c *consumerChannel) adjustConsumers() error {
@@ -41,8 +44,12 @@ func (c *consumerChannel) adjustConsumers() error {
 	if missing <= 0 || ending && active > 0 && missing*4 < limit {
 		return nil // so few are not worth a consumer while ending ones are about to free some
 	}
-	_, err := c.consume(min(missing, math.MaxUint16), priority(n))
-	return err
+	for ; missing > 0; missing, n = missing-maxPrefetch, n+1 {
+		if _, err := c.consume(min(missing, maxPrefetch), priority(n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cancelExcess ends the latest consumers if together they may prefetch too much. If there

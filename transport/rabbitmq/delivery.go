@@ -44,6 +44,7 @@ func (d *delivery) decode() {
 	if in.ID == "" {
 		in.ID = in.NativeID
 	}
+	d.native.Body = nil // Incoming has it, and may let go of it
 	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
 	if in.Redelivered || !r.brokerCounts {
 		count, lastError := r.log.Delivered(transport.DeliveryKey(in))
