@@ -32,6 +32,33 @@ var classes = func() (c [256]class) {
 	return c
 }()
 
+// set is a set of ASCII characters.
+type set [2]uint64
+
+func setOf(chars string) (s set) {
+	for i := range len(chars) {
+		s[chars[i]>>6&1] |= 1 << (chars[i] & 63)
+	}
+	return s
+}
+
+func (s *set) has(b byte) bool { return b < 0x80 && s[b>>6]>>(b&63)&1 != 0 }
+
+// The sets.
+var (
+	signContexts   = setOf(" (=[,:")
+	inNumber       = setOf(".,:-+/") // before a digit
+	inAddress      = setOf(".-+%@:")
+	inID           = setOf("+/=_-")
+	noPathContexts = setOf(")]}./*~-")
+	pathBeginnings = setOf("._-~")
+	pathEnds       = setOf("\"'`()[]{},;<>|")
+	pathTrailers   = setOf(":.!?")
+	inIPv6         = setOf(":.%")
+	separators     = setOf(" :=([#\"'")
+	weakSeparators = setOf(" (")
+)
+
 func isDigit(b byte) bool { return b-'0' <= 9 }
 func isHex(b byte) bool   { return isDigit(b) || b|0x20 >= 'a' && b|0x20 <= 'f' }
 
@@ -103,7 +130,7 @@ func (s *scanner) next(i int) byte {
 func (s *scanner) mark(end int) {
 	s.at = end
 	r := s.result
-	if n := len(r); n > s.begin && (r[n-1] == '-' || r[n-1] == '+') && (n-1 == s.begin || strings.IndexByte(" (=[,:", r[n-2]) >= 0) {
+	if n := len(r); n > s.begin && (r[n-1] == '-' || r[n-1] == '+') && (n-1 == s.begin || signContexts.has(r[n-2])) {
 		r = r[:n-1]
 	}
 	n := len(r)
@@ -127,7 +154,7 @@ func (s *scanner) number() {
 	}
 	i := s.at + 1
 	for i < len(s.text) {
-		if c := s.text[i]; !isWord(c) && (strings.IndexByte(".,:-+/", c) < 0 || !isDigit(s.next(i+1))) {
+		if c := s.text[i]; !isWord(c) && (!inNumber.has(c) || !isDigit(s.next(i+1))) {
 			break
 		}
 		i++
@@ -189,14 +216,16 @@ func (s *scanner) word() {
 		}
 		wasDigit, hex = is, hex && isHex(c)
 	}
-	length := i - s.at
-	if end := s.address(i); end > 0 {
-		s.mark(end)
-		return
+	length, after := i-s.at, s.next(i)
+	if inAddress.has(after) {
+		if end := s.address(i); end > 0 {
+			s.mark(end)
+			return
+		}
 	}
 	switch {
-	case isHex(s.text[s.at]) && (length <= 8) && s.markUUIDOrIPv6():
-	case s.markID(): // of base64
+	case isHex(s.text[s.at]) && length <= 8 && (after == '-' || after == ':') && s.markUUIDOrIPv6():
+	case (length >= shortestID || inID.has(after)) && s.markID():
 	case digits > 0 && hex && length >= 8, digits > 1 && length >= 16, switches > 3:
 		s.mark(i)
 	case length == 1 && s.next(i) == ':' && s.next(i+1) == '\\':
@@ -277,6 +306,9 @@ func isSource(suffix string) bool {
 	return false
 }
 
+// shortestID is the least length of an id of base64, in bytes.
+const shortestID = 24
+
 // markID replaces a long id of letters in both cases and digits, such as one of base64.
 func (s *scanner) markID() bool {
 	if s.at < s.idEnd {
@@ -293,13 +325,13 @@ func (s *scanner) markID() bool {
 			upper++
 		case c >= 'a' && c <= 'z':
 			lower++
-		case strings.IndexByte("+/=_-", c) < 0:
+		case !inID.has(c):
 			goto end
 		}
 	}
 end:
 	s.idEnd = i
-	if i-s.at < 24 || digits < 3 || upper < 3 || lower < 3 {
+	if i-s.at < shortestID || digits < 3 || upper < 3 || lower < 3 {
 		return false
 	}
 	s.mark(i)
@@ -308,7 +340,7 @@ end:
 
 // path replaces a path of files or of a URL, if one begins here.
 func (s *scanner) path() bool {
-	if s.at > 0 && (isWord(s.text[s.at-1]) || strings.IndexByte(")]}./*~-", s.text[s.at-1]) >= 0) {
+	if s.at > 0 && (isWord(s.text[s.at-1]) || noPathContexts.has(s.text[s.at-1])) {
 		return false
 	}
 	i := s.at
@@ -318,7 +350,7 @@ func (s *scanner) path() bool {
 	for n := 0; n < 2 && s.next(i) == '.'; n++ {
 		i++
 	}
-	if c := s.next(i + 1); s.next(i) != '/' || !isWord(c) && (c == 0 || strings.IndexByte("._-~", c) < 0) {
+	if c := s.next(i + 1); s.next(i) != '/' || !isWord(c) && (!pathBeginnings.has(c)) {
 		return false
 	}
 	s.mark(s.pathEnd(i))
@@ -329,11 +361,11 @@ func (s *scanner) path() bool {
 func (s *scanner) pathEnd(i int) int {
 	begin := i
 	for ; i < len(s.text); i++ {
-		if c := s.text[i]; classes[c] == blank || strings.IndexByte("\"'`()[]{},;<>|", c) >= 0 {
+		if c := s.text[i]; classes[c] == blank || pathEnds.has(c) {
 			break
 		}
 	}
-	for i > begin && strings.IndexByte(":.!?", s.text[i-1]) >= 0 {
+	for i > begin && pathTrailers.has(s.text[i-1]) {
 		i--
 	}
 	return i
@@ -343,7 +375,7 @@ func (s *scanner) pathEnd(i int) int {
 func (s *scanner) bracketed() bool {
 	const longest = 64 // with a zone
 	i, colons := s.at+1, 0
-	for i < len(s.text) && i < s.at+longest && (isWord(s.text[i]) || strings.IndexByte(":.%", s.text[i]) >= 0) {
+	for i < len(s.text) && i < s.at+longest && (isWord(s.text[i]) || inIPv6.has(s.text[i])) {
 		if s.text[i] == ':' {
 			colons++
 		}
@@ -454,12 +486,12 @@ func (s *scanner) code(word string) bool {
 	if kind == noCode {
 		return false
 	}
-	separators, shortest := " :=([#\"'", 1
+	allowed, shortest := &separators, 1
 	if kind == weak {
-		separators, shortest = " (", 3
+		allowed, shortest = &weakSeparators, 3
 	}
 	i := s.at
-	for i < s.at+3 && strings.IndexByte(separators, s.next(i)) >= 0 && i < len(s.text) {
+	for i < s.at+3 && allowed.has(s.next(i)) && i < len(s.text) {
 		i++
 	}
 	begin := i
