@@ -18,10 +18,13 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/sqlexec"
 )
 
+// maxPage is the most messages of a page: the server reads the sizes of as many, even if few fit.
+const maxPage = 10_000
+
 // Browse implements queues.Browser on PostgreSQL, with the right to select. The order is that of
 // arrival. Messages that wait in the table of delayed messages, for a queue that NServiceBus created,
 // follow those of the queue. Messages that arrive after the first page are not returned.
-// Expired messages that are still in the table are. A page for
+// Expired messages that are still in the table are. A page has at most 10,000 messages, and a page for
 // keys is refused if the messages have more bytes than MaxBytes.
 func (t *Transport) Browse(ctx context.Context, r corequeues.Request) (corequeues.Page, error) {
 	page, err := t.browse(ctx, &r)
@@ -41,8 +44,9 @@ func (t *Transport) browse(ctx context.Context, r *corequeues.Request) (page cor
 	if err != nil {
 		return page, err
 	}
-	p := pager{lookAt: l, withBody: !r.WithoutBody, limit: int64(min(r.Limit, math.MaxInt32)), bytes: int64(r.MaxBytes)}
+	p := pager{lookAt: l, withBody: !r.WithoutBody, limit: int64(min(r.Limit, maxPage)), bytes: int64(r.MaxBytes)}
 	if r.Keys != nil {
+		p.limit = int64(len(r.Keys))
 		err = p.readKeys(ctx, r.Keys)
 	} else {
 		err = p.readPage(ctx, r.After)
@@ -158,8 +162,10 @@ func (p *pager) readKeys(ctx context.Context, keys []string) error {
 		if len(list) == 0 {
 			continue
 		}
+		full, before := p.bytes <= 0, len(p.page.Messages)
+		p.bytes = max(p.bytes, 1)
 		more, err := p.read(ctx, i, postgres.Part{Seqs: list})
-		if err == nil && more {
+		if err == nil && (more || full && len(p.page.Messages) > before) {
 			err = transport.Permanent(errors.New("the messages with these keys have more bytes than Request.MaxBytes; to fix: ask for fewer keys or WithoutBody, or raise MaxBytes"))
 		}
 		if err != nil {

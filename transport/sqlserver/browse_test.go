@@ -132,6 +132,14 @@ func TestBrowse_PageIsBoundedInBytes(t *testing.T) {
 		if _, err := transport.Browse(t.Context(), r); err == nil || !strings.Contains(err.Error(), "ask for fewer keys") {
 			t.Errorf("too many bytes by key: %v", err)
 		}
+		r.Keys = []string{keys[0], keys[n-1]} // the last one is delayed
+		if _, err := transport.Browse(t.Context(), r); err == nil || !strings.Contains(err.Error(), "ask for fewer keys") {
+			t.Errorf("too many bytes by two keys: %v", err)
+		}
+		r.Keys = keys[:1]
+		if page, err := transport.Browse(t.Context(), r); err != nil || len(page.Messages) != 1 {
+			t.Errorf("a message that alone has more bytes: %d messages, %v", len(page.Messages), err)
+		}
 	})
 }
 

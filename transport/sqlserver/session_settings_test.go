@@ -14,6 +14,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -134,6 +135,38 @@ func converse(t *testing.T, db *testDatabase, rawURL string, cfg sqlserver.Confi
 		if id := receive(t, r).Incoming().ID; id != queue {
 			t.Errorf("received %s, want %s", id, queue)
 		}
+	}
+	converseAsTool(t, transport, "q")
+	converseAsTool(t, foreign, "theirs")
+}
+
+// converseAsTool looks at messages of an empty queue, and takes them.
+func converseAsTool(t *testing.T, transport *sqlserver.Transport, queue string) {
+	t.Helper()
+	later := letter("2", queue)
+	later.Delay, later.TimeToBeReceived = time.Hour, 2*time.Hour
+	send(t, transport, letter("1", queue), later)
+	all := browseAll(t, transport, queues.Request{Queue: queue, Limit: 1})
+	wantStates(t, all, "1 ready", "2 delayed")
+	if d := time.Until(all[1].DueAt); d < 50*time.Minute || d > time.Hour {
+		t.Errorf("a message is due in %v, want an hour", d)
+	}
+	if d, err := transport.Depth(t.Context(), queue); err != nil || d.Ready != 1 || d.Delayed != 1 {
+		t.Errorf("the depth is %+v, %v", d, err)
+	}
+	if list, err := transport.ListQueues(t.Context()); err != nil || len(list) != 2 {
+		t.Errorf("the queues are %q, %v", list, err)
+	}
+	for range 2 {
+		page, err := transport.Browse(t.Context(), queues.Request{Queue: queue, Limit: 2, Keys: keysOf(all)})
+		if err != nil || len(page.Messages) != 2 || string(page.Messages[0].Body) != "1" {
+			t.Errorf("the keys find %q, %v", statesOf(page.Messages), err)
+		}
+		if got := countStates(taking(t, transport, queue, takesOf(all, queue)...)); got != "2 done" {
+			t.Errorf("the results are %s", got)
+		}
+		all = browseAll(t, transport, queues.Request{Queue: queue, Limit: 2})
+		wantStates(t, all, "1 ready", "2 ready")
 	}
 }
 
