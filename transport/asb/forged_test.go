@@ -61,7 +61,14 @@ func sendAllForeign(t *testing.T, s *site, queue string, messages ...*azserviceb
 // runJobs runs an endpoint of the queue "q" until the end of the test.
 func runJobs(t *testing.T, transport core.Transport, r core.Recoverability, handle func(m *core.Message) error) *core.Endpoint {
 	t.Helper()
-	ep, err := core.New("q", transport, core.Config{Recoverability: r, Logger: slog.New(slog.DiscardHandler)})
+	return runConfigured(t, transport, core.Config{Recoverability: r}, handle)
+}
+
+// runConfigured is runJobs with a configuration.
+func runConfigured(t *testing.T, transport core.Transport, cfg core.Config, handle func(m *core.Message) error) *core.Endpoint {
+	t.Helper()
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	ep, err := core.New("q", transport, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
