@@ -3,11 +3,13 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -44,6 +46,10 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 			"Subscribe":   w.Subscribe(t.Context(), "orders", "topic"),
 			"Unsubscribe": w.Unsubscribe(t.Context(), "orders", "topic"),
 			"Purge":       second(w.Purge(t.Context(), "orders")),
+			"Browse":      second(w.Browse(t.Context(), queues.Request{Queue: "orders", Limit: 1})),
+			"Take":        second(w.Take(t.Context(), "orders", []queues.Take{{Key: "1"}})),
+			"Depth":       second(w.Depth(t.Context(), "orders")),
+			"ListQueues":  second(w.ListQueues(t.Context())),
 		} {
 			if !errors.Is(err, c.want) {
 				t.Errorf("%s of a wrapper %s: %v, want %v", method, name, err, c.want)
@@ -52,7 +58,37 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 	}
 }
 
-func second(_ int, err error) error { return err }
+func second[T any](_ T, err error) error { return err }
+
+// A tool gets through a wrapper what it gets from the transport.
+func TestWrapper_LooksIntoQueues(t *testing.T) {
+	able := inmemory.Open()
+	defer able.Close(t.Context())
+	w := transport.Wrapper{Transport: able}
+	if err := w.Provision(t.Context(), core.Topology{Queues: []string{"error", "orders"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Send(t.Context(), core.Outgoing{ID: "1", Queue: "error", Body: []byte("failed")}); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := w.ListQueues(t.Context()); err != nil || !slices.Equal(names, []string{"error", "orders"}) {
+		t.Errorf("queues %q, %v", names, err)
+	}
+	page, err := w.Browse(t.Context(), queues.Request{Queue: "error", Limit: 10})
+	if err != nil || len(page.Messages) != 1 || string(page.Messages[0].Body) != "failed" {
+		t.Fatalf("page %+v, %v", page, err)
+	}
+	back := core.Outgoing{ID: "1", Queue: "orders", Body: page.Messages[0].Body, Reason: core.ReasonReturn}
+	results, err := w.Take(t.Context(), "error", []queues.Take{{Key: page.Messages[0].Key, Out: []core.Outgoing{back}}})
+	if err != nil || len(results) != 1 || results[0].State != queues.TakeDone {
+		t.Errorf("results %+v, %v", results, err)
+	}
+	for queue, want := range map[string]int{"error": 0, "orders": 1} {
+		if depth, err := w.Depth(t.Context(), queue); err != nil || depth.Ready != want {
+			t.Errorf("depth of %s is %+v, %v; want %d", queue, depth, err, want)
+		}
+	}
+}
 
 func TestWrapper_DescribesTheTransport(t *testing.T) {
 	able := inmemory.Open()

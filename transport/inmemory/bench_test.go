@@ -1,11 +1,14 @@
 package inmemory_test
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
 
@@ -136,4 +139,35 @@ func BenchmarkCompetingWorkers(b *testing.B) {
 	left.Wait()
 	r.Close(b.Context())
 	workers.Wait()
+}
+
+// Pages of 100 of a long queue, from the first to the last. The time per page does not depend on
+// the length of the queue.
+func BenchmarkBrowse(b *testing.B) {
+	for _, length := range []int{10_000, 1_000_000} {
+		b.Run(fmt.Sprint(length), func(b *testing.B) {
+			t := inmemory.Open()
+			defer t.Close(b.Context())
+			if err := t.Provision(b.Context(), core.Topology{Queues: []string{"q"}}); err != nil {
+				b.Fatal(err)
+			}
+			out := slices.Repeat([]core.Outgoing{benchmarkMessage("q")}, 1000)
+			for i := range out {
+				out[i].Queue = "q"
+			}
+			for range length / len(out) {
+				if err := t.Send(b.Context(), out...); err != nil {
+					b.Fatal(err)
+				}
+			}
+			r := queues.Request{Queue: "q", Limit: 100}
+			for b.Loop() {
+				page, err := t.Browse(b.Context(), r)
+				if err != nil || len(page.Messages) != 100 {
+					b.Fatal(len(page.Messages), err)
+				}
+				r.After = page.Next
+			}
+		})
+	}
 }

@@ -16,17 +16,17 @@ type message struct {
 	headers     core.Headers
 	body        []byte // never written; copies for several subscribers share it
 	group       string
-	ordered     bool              // the group is kept in order
-	generatedID bool              // an adapter made the id, as a header says
-	props       map[string]string // likewise
+	props       map[string]string // never written, too
 	sent        time.Time
 	delay       time.Duration
 	expires     time.Time // zero: never
+	ordered     bool      // the group is kept in order
+	generatedID bool      // an adapter made the id, as a header says
 
 	delivered bool
+	state     messageState
 	failures  int // deliveries that count
 	lastError string
-	state     messageState
 	holder    *delivery // while held
 
 	// deadline is when the message's state changes by itself: a delayed message becomes

@@ -151,7 +151,7 @@ func (b *Broker) parseCursor(text string, q *queue) (seq uint64, err error) {
 	number, _, _ := strings.Cut(text, "/")
 	seq, err = strconv.ParseUint(number, 10, 64)
 	if err != nil || cursor(seq, q) != text || seq > b.lastSeq.Load() {
-		return 0, fmt.Errorf("After is %.100q, which is no Next of a page of this queue", text)
+		return 0, transport.Permanent(fmt.Errorf("Request.After is %.100q, which is no Next of a page of this queue; to fix: begin with an empty After", text))
 	}
 	return seq, nil
 }
