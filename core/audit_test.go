@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -183,6 +184,34 @@ func TestEngineSends_WorkInTheTransactionStays(t *testing.T) {
 		fx.wantDepth("shipping", 1)
 		equal(fx, "stored", fx.depth("orders"), queues.Depth{Delayed: 1})
 	})
+}
+
+// Neither queue takes the engine's sends, for any reason that a transport may give.
+func TestEngineSends_BothRefused(t *testing.T) {
+	for name, cause := range map[string]error{
+		"missing": core.ErrQueueNotFound, "forbidden": errors.New("permission denied"), "too large": core.ErrTooLarge, "unavailable": core.ErrUnavailable,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inModes(t, allModes, func(fx *fixture) {
+				fx.provision("audit")
+				fx.broker.setFaults(refusePermanently("audit", cause))
+				runs := 0
+				fx.runOrders(auditConfig, func(ctx context.Context, m *core.Message) error {
+					runs++
+					doWork(ctx, "handler")
+					return m.Send("shipping", shipType.Of("x"))
+				})
+				fx.send(returnedByAnOperator("m1", "nowhere"))
+				fx.advance(time.Minute)
+				equal(fx, "runs", runs, 1)
+				if got := fx.broker.committed.all(); fx.mode == core.TransactionSendsAtomicWithReceive && len(got) != 1 {
+					fx.Errorf("committed %q", got)
+				}
+				fx.wantDepth("shipping", 1)
+				fx.wantDepth("error", 0)
+			})
+		})
+	}
 }
 
 // That the queue for acknowledgements does not exist must not count as an outage of the
