@@ -465,8 +465,13 @@ func kindOf(word string) codeKind {
 		return noCode
 	}
 	rest := len(word) - len(known)
-	if rest < 0 || !strings.EqualFold(word[rest:], known) {
+	if rest < 0 {
 		return noCode
+	}
+	for i := range len(known) {
+		if word[rest+i]|0x20 != known[i] {
+			return noCode
+		}
 	}
 	if rest > 0 && isWord(word[rest-1]) && word[rest-1] != '_' && (word[rest] > 'Z' || word[rest-1] < 'a') {
 		return noCode // such as decode
@@ -502,6 +507,9 @@ func (s *scanner) code(word string) bool {
 		i++
 	}
 	first := i
+	if !isDigit(s.next(first)) && kind != sqlState {
+		return false
+	}
 	for isWord(s.next(i)) {
 		i++
 	}
@@ -509,7 +517,7 @@ func (s *scanner) code(word string) bool {
 	if s.next(first) == '0' && s.next(first+1)|0x20 == 'x' {
 		longest = 10
 	}
-	if n := i - first; n < shortest || n > longest || !isDigit(s.text[first]) && (kind != sqlState || n != 5) {
+	if n := i - first; n < shortest || n > longest || !isDigit(s.text[first]) && n != 5 {
 		return false
 	}
 	if s.next(i) == '-' && isWord(s.next(i+1)) { // an id
