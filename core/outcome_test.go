@@ -391,3 +391,24 @@ func TestOutcome_OfTooManyDeliveries(t *testing.T) {
 		equal(fx, "outcomes", fmt.Sprint(fx.outcomes()), "[m1 failed error]")
 	})
 }
+
+// A sender can write the note of a stored message, and the headers that its report repeats.
+func TestOutcome_OfAForgedNote(t *testing.T) {
+	inModes(t, retryModes, func(fx *fixture) {
+		fx.provision("acks")
+		fx.runOrders(core.Config{RetryAckQueues: ackQueues}, func(context.Context, *core.Message) error { return nil })
+		m := reported("m1")
+		m.Headers.Set(headers.Undelivered, `{"queue":"error","report":true,"tries":1,"since":"x"}`)
+		m.Headers.Set(headers.FailedQ, "orders")
+		for _, key := range []string{headers.Cause, headers.ExceptionType, headers.FailureReason} {
+			m.Headers.Set(key, strings.Repeat("x", 100_000))
+		}
+		fx.send(m)
+		report := fx.onlyMessage("acks")
+		equal(fx, "outcomes", fmt.Sprint(fx.outcomes()), "[m1 failed error]")
+		fx.wantDepth("error", 1)
+		if n := report.Headers.Bytes(); n > 1500 {
+			fx.Errorf("the report has %d bytes of headers", n)
+		}
+	})
+}

@@ -326,6 +326,31 @@ func TestInbox_DuplicatesOutcome(t *testing.T) {
 	}
 }
 
+// A tool that returns a message twice learns that the second one was a duplicate.
+func TestInbox_OutcomesOfReturnedMessages(t *testing.T) {
+	bubble(t, func(b *bed, _ *setup) {}, func(b *bed) {
+		if err := b.broker.Provision(b.Context(), core.Topology{Queues: []string{"reprise.outcomes"}}); err != nil {
+			b.Fatal(err)
+		}
+		for n := range 2 {
+			if err := b.broker.Transport.Send(b.Context(), core.Outgoing{ID: "m1", Queue: "billing", Headers: core.HeadersFromMap(map[string]string{
+				headers.MessageID: "m1", headers.MessageTypes: "order", headers.Replay: headers.ReplayReport,
+				headers.RetryAckQueue: "reprise.outcomes", headers.RetryUniqueMessageID: fmt.Sprint("return ", n),
+			})}); err != nil {
+				b.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		b.ran(1)
+		for i, report := range b.has("reprise.outcomes", 2) {
+			want := []headers.Outcome{headers.OutcomeSucceeded, headers.OutcomeDuplicate}[i]
+			if got := report.Headers.Get(headers.ReplayOutcome); got != string(want) {
+				b.Errorf("return %d was %s, want %s", i, got, want)
+			}
+		}
+	})
+}
+
 // An inbox beside the transport's own transaction says when it is unnecessary.
 func TestInbox_ReportsAtomicMode(t *testing.T) {
 	for _, mode := range []core.TransactionMode{core.TransactionReceiveOnly, core.TransactionSendsAtomicWithReceive} {
