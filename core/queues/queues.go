@@ -80,7 +80,8 @@ type State int
 const (
 	// Ready is a message that waits for a receiver.
 	Ready State = iota
-	// Locked is a message that a receiver has.
+	// Locked is a message that a receiver has. If the broker does not tell that, it is Ready,
+	// and [Depth.Locked] is -1.
 	Locked
 	// Delayed is a message that is not due.
 	Delayed
@@ -163,7 +164,7 @@ type DepthReader interface {
 // Depth has the numbers of messages in a queue, by state. A number that the broker
 // does not tell is -1, never 0.
 type Depth struct {
-	Ready     int // waiting for a receiver
+	Ready     int // waiting for a receiver; in an estimate without Locked it may include these
 	Locked    int // received and not settled
 	Delayed   int // waiting until they are due
 	Receivers int // of this queue, of all processes

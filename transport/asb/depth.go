@@ -89,5 +89,5 @@ func (t *Transport) listQueues(ctx context.Context) (addresses []string, err err
 		}
 	}
 	slices.Sort(addresses)
-	return addresses, nil
+	return slices.Compact(addresses), nil // a queue that is created moves others to the next page
 }

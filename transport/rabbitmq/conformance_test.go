@@ -36,13 +36,13 @@ var (
 	// redelivers, delays and keeps. The queues of the delays dead-letter at least once, which
 	// RabbitMQ 4 has rewritten. Contents, connections and failures are the work of the transport
 	// and of the engine; what the broker answers there is tested on both releases (onBoth).
-	differingReleases = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C13", "C18", "C20", "C23", "R1", "R22", "R28", "R34", "R35"}
+	differingReleases = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C13", "C18", "C20", "C23", "C36", "C37", "C39", "R1", "R22", "R28", "R34", "R35"}
 	// differingQueueTypes are those that depend on the type of the queue that is received
 	// from: the transport counts where the broker does not, and the type is one of the broker's
 	// programs for redelivering, expiring, purging and keeping messages. Messages are made,
 	// published and read by the same code; delays are in quorum queues; and what is decided
 	// about a failure depends on the count alone.
-	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "R1", "R22", "R28", "R34", "R35"}
+	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "C36", "C39", "R1", "R22", "R28", "R34", "R35"}
 	// differingTopologies are those of publishing, subscribing and provisioning: commands,
 	// delays and receiving are the same code in both topologies.
 	differingTopologies = []string{"C18", "C19", "C23", "R20"}
@@ -83,7 +83,7 @@ func TestConformance_ClassicQueues(t *testing.T) {
 // Classic queues on RabbitMQ 3, which another program than on RabbitMQ 4 keeps, in what a
 // receiver sees of it.
 func TestConformance_ClassicQueuesOfRabbitMQ3(t *testing.T) {
-	onShared(t, testserver.V3, "TestConformance_ClassicQueues", onClassic3, rabbitmq.Config{QueueType: rabbitmq.Classic}, []string{"C8", "C9", "C20", "C23"})
+	onShared(t, testserver.V3, "TestConformance_ClassicQueues", onClassic3, rabbitmq.Config{QueueType: rabbitmq.Classic}, []string{"C8", "C9", "C20", "C23", "C39"})
 }
 
 // The direct topology binds a queue as the conventional one does, so that a restart of the
@@ -120,9 +120,17 @@ func TestConformance_TopologyOfNServiceBus(t *testing.T) {
 }
 
 // Without delays a message that is put back waits in the endpoint before its copy is sent,
-// while the broker counts its releases.
+// while the broker counts its releases. And the queues are listed by the management API.
 func TestConformance_NoDelays(t *testing.T) {
-	onShared(t, testserver.V4, "TestConformance", onNoDelays, rabbitmq.Config{NoDelays: true}, []string{"R64"})
+	onShared(t, testserver.V4, "TestConformance", onNoDelays, rabbitmq.Config{NoDelays: true, ManagementURL: managementURL(t)}, []string{"C37", "R64"})
+}
+
+// managementURL is that of the server that tests share, or "" on a given server.
+func managementURL(t *testing.T) string {
+	if isGiven() || testing.Short() {
+		return ""
+	}
+	return rabbitmq.SharedServer(t, testserver.V4).ManagementURL()
 }
 
 // onShared checks a configuration against some rules on the shared server of a release.

@@ -81,7 +81,7 @@ func (t *Transport) listQueues(ctx context.Context) (addresses []string, err err
 		}
 	}
 	slices.Sort(addresses)
-	return addresses, nil
+	return slices.Compact(addresses), nil // a queue that is created moves others to the next page
 }
 
 // streamType is the type of queues whose messages are read by position and not consumed.

@@ -230,7 +230,8 @@ func (t *caseT) depth(transport core.Transport, queue string) queues.Depth {
 	return depth
 }
 
-// wantDepth waits until the numbers that the broker tells are right: at once if they are exact.
+// wantDepth waits until the numbers that the broker tells are right: at once if they
+// are exact, and settlements are confirmed.
 func (t *caseT) wantDepth(when string, transport core.Transport, queue string, right func(d queues.Depth) (problem string)) {
 	deadline := time.Now().Add(t.timeout())
 	for {
@@ -239,7 +240,7 @@ func (t *caseT) wantDepth(when string, transport core.Transport, queue string, r
 		if problem == "" {
 			return
 		}
-		if depth.Exact || time.Now().After(deadline) {
+		if depth.Exact && t.caps.ConfirmsSettlement || time.Now().After(deadline) {
 			t.fail(fmt.Sprintf("%s, %s, or -1 where the broker does not tell it", when, problem), "%+v", depth)
 			return
 		}

@@ -39,6 +39,7 @@ func cases() []testCase {
 		takeCases,
 		queueCases,
 		sentReturnCases,
+		heldLookCases,
 		attemptCases,
 		exactCountCases,
 		soakCases,

@@ -46,6 +46,7 @@ func mutants() []mutant {
 		browseMutants,
 		takeMutants,
 		queueMutants,
+		heldLookMutants,
 		sentReturnMutants,
 		attemptMutants,
 		exactCountMutants,

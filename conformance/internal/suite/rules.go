@@ -46,6 +46,7 @@ var rules = map[string]string{
 	"C36": "Depth receives nothing, and tells true numbers: -1 for one that the broker does not tell",
 	"C37": "ListQueues returns the addresses of the queues, and nothing that is no queue",
 	"C38": "a return is dropped as a duplicate of the same return alone, has no limit of applications, and is delivered for the first time",
+	"C39": "a look that receives messages and closes its receiver loses none, hides none afterwards, keeps groups in order, and counts once at most",
 
 	"R1":  "a message is attempted (immediate + 1) x (delayed + 1) times",
 	"R2":  "immediate retries are counted by DeliveryCount, and start again with each delayed retry",
