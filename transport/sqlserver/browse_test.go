@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/queues"
+	"github.com/reprise-go/reprise/internal/testserver/postgres"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -468,5 +469,64 @@ func TestBrowse_NamesTheMissingRight(t *testing.T) {
 	}
 	if _, err := transport.Browse(t.Context(), queues.Request{Queue: "orders", Limit: 1}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBrowse_ShowsRowsThatCannotBeReceived, and Take moves them if the server removes them.
+func TestBrowse_ShowsRowsThatCannotBeReceived(t *testing.T) {
+	bothLayouts(t, func(t *testing.T, db *testDatabase, transport *sqlserver.Transport) {
+		provision(t, transport, "other")
+		send(t, transport, letter("bad", "orders"), letter("1", "orders"))
+		refuseBad(t, db, db.table("orders"))
+		r := openReceiver(t, transport, "orders", core.TransactionReceiveOnly)
+		complete(t, receive(t, r))
+		all := browseAll(t, transport, queues.Request{Queue: "orders", Limit: 10})
+		wantStates(t, all, "bad ready")
+		if got := taking(t, transport, "orders", takesOf(all, "other")...)[0]; got.State != queues.TakeRefused || !strings.Contains(got.Err.Error(), "division by zero") {
+			t.Errorf("a message that the server does not remove is %v, %v", got.State, got.Err)
+		}
+		db.exec(t, `drop trigger refuse on `+db.table("orders"))
+		if got := countStates(taking(t, transport, "orders", takesOf(all, "other")...)); got != "1 done" {
+			t.Errorf("afterwards the results are %s", got)
+		}
+	})
+}
+
+// TestBrowse_OnAStandby: a look needs no server that can be written to.
+func TestBrowse_OnAStandby(t *testing.T) {
+	notInShortRuns(t)
+	t.Parallel()
+	primary := postgres.StartFor(t, postgres.Config{})
+	database := primary.NewDatabase(t)
+	transport := open(t, sqlserver.Config{URL: primary.PasswordURL(database)})
+	provision(t, transport, "orders")
+	send(t, transport, letter("1", "orders"), letter("2", "orders"))
+	receive(t, openReceiver(t, transport, "orders", core.TransactionReceiveOnly))
+	send(t, transport, delayed("3", "orders", time.Hour))
+	standby, err := primary.StartStandby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := standby.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	copied := open(t, sqlserver.Config{URL: standby.PasswordURL(database)})
+	want := browseAll(t, transport, queues.Request{Queue: "orders", Limit: 2})
+	await(t, "the standby has the messages", func() bool {
+		page, err := copied.Browse(t.Context(), queues.Request{Queue: "orders", Limit: 3})
+		return err == nil && len(page.Messages) == len(want)
+	})
+	got := browseAll(t, copied, queues.Request{Queue: "orders", Limit: 2})
+	wantStates(t, got, statesOf(want)...)
+	if !slices.Equal(keysOf(got), keysOf(want)) {
+		t.Errorf("the keys are %q, and on the primary %q", keysOf(got), keysOf(want))
+	}
+	if d, err := copied.Depth(t.Context(), "orders"); err != nil || d.Ready+d.Locked != 2 || d.Delayed != 1 {
+		t.Errorf("the depth is %+v, %v", d, err)
+	}
+	if results, err := copied.Take(t.Context(), "orders", takesOf(got, "orders")); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("Take on the standby: %s, %v", countStates(results), err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport/sqlserver"
 )
 
@@ -147,6 +148,27 @@ var operationsOnTables = operations{
 			if err := ep.Shutdown(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+		}
+	},
+
+	"grants-look": func(t *testing.T, o *operator) {
+		role, url := o.role(t)
+		o.sqlAll(t, "grants-look", " to viewer;", " to "+role+";")
+		send(t, o.transport, letter("1", "error"))
+		transport := open(t, sqlserver.Config{URL: url})
+		all := browseAll(t, transport, queues.Request{Queue: "error", Limit: 1})
+		wantStates(t, all, "1 ready")
+		if d, err := transport.Depth(t.Context(), "billing"); err != nil || d.Ready != 0 {
+			t.Errorf("the depth is %+v, %v", d, err)
+		}
+		if list, err := transport.ListQueues(t.Context()); err != nil || !slices.Equal(list, []string{`"public"."billing"`, `"public"."error"`}) {
+			t.Errorf("the queues are %q, %v", list, err)
+		}
+		if _, err := transport.Take(t.Context(), "error", takesOf(all, "billing")); !isDenied(err) {
+			t.Errorf("Take is not refused: %v", err)
+		}
+		if err := transport.Send(t.Context(), invoice("2")); !isDenied(err) {
+			t.Errorf("Send is not refused: %v", err)
 		}
 	},
 }
