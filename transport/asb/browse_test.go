@@ -348,3 +348,11 @@ func TestBrowse_ExpiresAt(t *testing.T) {
 		}
 	}
 }
+
+// wholeQueue asks for the whole of a short queue.
+func wholeQueue(queue string) queues.Request { return queues.Request{Queue: queue, Limit: 1000} }
+
+// counted is how often the service has counted a delivery of a message.
+func counted(in *core.Incoming) int {
+	return int(in.Native.(*azservicebus.ReceivedMessage).RawAMQPMessage.Header.DeliveryCount)
+}
