@@ -275,14 +275,14 @@ func TestSend_DuplicateDetectionDropsTheApplicationsDuplicatesAlone(t *testing.T
 	}
 	transport := s.open(t, asb.Config{})
 	for _, reason := range []core.SendReason{
-		core.ReasonApplication, core.ReasonApplication, core.ReasonDelayedRetry, core.ReasonDelayedRetry, core.ReasonMoveToError, core.ReasonForward,
+		core.ReasonApplication, core.ReasonApplication, core.ReasonDelayedRetry, core.ReasonDelayedRetry, core.ReasonMoveToError, core.ReasonForward, core.ReasonReturn,
 	} {
 		if err := transport.Send(t.Context(), core.Outgoing{ID: "the same", Queue: "q", Reason: reason}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 5 {
-		t.Errorf("of two sends and four copies of a message the queue has %d, %v; want 5", info.Runtime.Active, err)
+	if info, err := s.Broker().Queue("q"); err != nil || info.Runtime.Active != 6 {
+		t.Errorf("of two sends and five copies of a message the queue has %d, %v; want 6", info.Runtime.Active, err)
 	}
 }
 

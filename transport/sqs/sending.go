@@ -21,7 +21,8 @@ import (
 // MessageDeduplicationId of a message to a FIFO queue or topic: the service drops a
 // second message with the same id within five minutes. Without it each message gets a new
 // id, since a message id would drop retries and messages that are returned from the error
-// queue. The engine's copies do not use it, and neither do returns (core.ReasonReturn).
+// queue. Copies that the engine, a handler (Message.Forward) or a tool (core.ReasonReturn) makes
+// of such a message have the property too, but do not use it.
 const PropertyDeduplicationID = "AmazonSQS.MessageDeduplicationId"
 
 // sending is a message that is being sent.
@@ -63,7 +64,7 @@ const reservedBytes = 256
 // fifo sets the group and the deduplication id of a message for a FIFO queue or topic.
 func (t *Transport) fifo(s *sending, out *core.Outgoing) {
 	s.deduplication = transport.DeduplicationID(out)
-	if id := out.Properties[PropertyDeduplicationID]; id != "" && !out.Reason.IsCopy() {
+	if id := out.Properties[PropertyDeduplicationID]; id != "" && out.Reason == core.ReasonApplication {
 		s.deduplication = message.GroupID(id) // the same characters are allowed
 	}
 	if s.group = message.Ungrouped + s.deduplication; out.GroupKey != "" {
