@@ -35,7 +35,8 @@ type Config struct {
 	PollInterval time.Duration // of an idle receiver; default: 10 ms
 }
 
-// Transport implements core.Transport, core.Provisioner and core.Checker. It runs no goroutine.
+// Transport implements core.Transport, core.Provisioner and core.Checker, and in look.go the interfaces with which tools
+// look into queues. It runs no goroutine.
 type Transport struct {
 	cfg  Config
 	life *transport.Lifecycle // open or closed, and the receivers that are open
@@ -57,7 +58,7 @@ func New(cfg Config) (*Transport, error) {
 func (t *Transport) Capabilities() core.Capabilities {
 	return core.Capabilities{
 		Transactions: []core.TransactionMode{core.TransactionReceiveOnly},
-		Abilities:    core.Abilities{DelayedDelivery: true, Prefetch: true},
+		Abilities:    core.Abilities{DelayedDelivery: true, Prefetch: true, Browse: true},
 		Limits: core.Limits{
 			DelayPrecision: t.cfg.PollInterval + 50*time.Millisecond, // a poll, and the time of the disk
 			MaxQueueName:   maxName,
@@ -273,20 +274,26 @@ func (r *receiver) claim(m message) core.Delivery {
 	if err != nil {
 		return nil
 	}
-	d := &delivery{receiver: r, message: claim(m, r.transport.cfg.LockDuration)}
-	d.in = core.Incoming{NativeID: m.id, DeliveryCount: d.message.count, Redelivered: m.state != "new", EnqueuedAt: m.at}
-	line, body, _ := bytes.Cut(content, []byte("\n"))
-	d.in.Body, d.in.Malformed = body, json.Unmarshal(line, &d.in.Headers)
-	if _, empty := d.in.Headers.Lookup(""); d.in.Malformed != nil || empty || !utf8.Valid(line) {
-		d.in.Body, d.in.Headers, d.in.Malformed = content, core.Headers{}, cmp.Or(d.in.Malformed, core.ErrInvalidHeader) // C4
-	}
-	transport.UnpackHeaders(&d.in)
-	d.in.ID = cmp.Or(d.in.ID, m.id)
+	d := &delivery{receiver: r, message: claim(m, r.transport.cfg.LockDuration), in: decode(m, content)}
+	d.in.DeliveryCount = d.message.count
 	if os.Rename(r.file(m), r.file(d.message)) != nil {
 		return nil // another receiver was faster
 	}
 	r.held[d] = true
 	return d
+}
+
+// decode returns a message as it is delivered, but for its count.
+func decode(m message, content []byte) core.Incoming {
+	in := core.Incoming{NativeID: m.id, Redelivered: m.state != "new", EnqueuedAt: m.at}
+	line, body, _ := bytes.Cut(content, []byte("\n"))
+	in.Body, in.Malformed = body, json.Unmarshal(line, &in.Headers)
+	if _, empty := in.Headers.Lookup(""); in.Malformed != nil || empty || !utf8.Valid(line) {
+		in.Body, in.Headers, in.Malformed = content, core.Headers{}, cmp.Or(in.Malformed, core.ErrInvalidHeader) // C4
+	}
+	transport.UnpackHeaders(&in)
+	in.ID = cmp.Or(in.ID, m.id)
+	return in
 }
 
 func (r *receiver) file(m message) string { return filepath.Join(r.dir, m.name()) }
