@@ -28,8 +28,8 @@ type Config struct {
 	// was kept for MaxLockTime is lost, renewed or not. Without NativeDeliveryCount each
 	// receiver counts alone in a transport.DeliveryLog and forgets when it is closed. A
 	// DelayPrecision of 0 becomes the transport's own. MayDuplicate, AtomicLeases,
-	// ConfirmsSettlement and Prefetch are claims only: this transport never duplicates
-	// and always confirms.
+	// ConfirmsSettlement, Prefetch and MaxUnsettled are claims only: this transport never
+	// duplicates and always confirms.
 	Capabilities *core.Capabilities
 
 	// LockDuration is how long a delivery stays locked unless it is renewed. Then the
@@ -116,6 +116,7 @@ func (c Config) capabilities() (core.Capabilities, error) {
 		{"DeliveryCountLag", int64(caps.DeliveryCountLag)},
 		{"MaxLockTime", int64(caps.MaxLockTime)},
 		{"MaxReceiveBatch", int64(caps.MaxReceiveBatch)},
+		{"MaxUnsettled", int64(caps.MaxUnsettled)},
 		{"MaxMessageBytes", int64(caps.MaxMessageBytes)},
 		{"MaxHeaderBytes", int64(caps.MaxHeaderBytes)},
 		{"MaxHeaderKeyBytes", int64(caps.MaxHeaderKeyBytes)},

@@ -37,6 +37,7 @@ func LikeSQS() Config {
 				DelayPrecision:  time.Second,
 				MaxLockTime:     12 * time.Hour,
 				MaxReceiveBatch: 10,
+				MaxUnsettled:    120_000,
 				MaxMessageBytes: 640 << 10,
 				MaxHeaderBytes:  64 << 10,
 			},

@@ -48,7 +48,7 @@ var capabilityCases = []testCase{
 		for name, value := range map[string]int64{
 			"MaxDelay": int64(c.MaxDelay), "DelayPrecision": int64(c.DelayPrecision), "SubscriptionDelay": int64(c.SubscriptionDelay),
 			"MaxLockTime": int64(c.MaxLockTime), "DeliveryCountLag": int64(c.DeliveryCountLag),
-			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxMessageBytes": int64(c.MaxMessageBytes),
+			"MaxReceiveBatch": int64(c.MaxReceiveBatch), "MaxUnsettled": int64(c.MaxUnsettled), "MaxMessageBytes": int64(c.MaxMessageBytes),
 			"MaxHeaderBytes": int64(c.MaxHeaderBytes), "MaxHeaderKeyBytes": int64(c.MaxHeaderKeyBytes),
 		} {
 			if value < 0 {

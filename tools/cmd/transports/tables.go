@@ -65,6 +65,8 @@ func abilities(all []*conformance.Report) string {
 		{"confirms settlements", claim(func(c core.Capabilities) bool { return c.ConfirmsSettlement })},
 		{"the broker itself may deliver twice", claim(func(c core.Capabilities) bool { return c.MayDuplicate })},
 		{"the count also rises without a failure", claim(func(c core.Capabilities) bool { return c.CountsReleases })},
+		{"a tool can look into queues without effect (Browse)", claim(func(c core.Capabilities) bool { return c.Browse })},
+		{"a tool can replace single messages in one step (Take)", claim(func(c core.Capabilities) bool { return c.Take })},
 	})
 }
 
@@ -111,6 +113,7 @@ func limits(all []*conformance.Report) string {
 		{"all headers together", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderBytes) }},
 		{"a header's key", func(r *conformance.Report) string { return size(r.Capabilities.MaxHeaderKeyBytes) }},
 		{"most messages in one receive", func(r *conformance.Report) string { return number(r.Capabilities.MaxReceiveBatch) }},
+		{"most messages of a queue in flight at the same time", func(r *conformance.Report) string { return number(r.Capabilities.MaxUnsettled) }},
 	})
 }
 
