@@ -36,16 +36,16 @@ var (
 	// redelivers, delays and keeps. The queues of the delays dead-letter at least once, which
 	// RabbitMQ 4 has rewritten. Contents, connections and failures are the work of the transport
 	// and of the engine; what the broker answers there is tested on both releases (onBoth).
-	differingReleases = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C13", "C18", "C20", "C23", "C36", "C37", "C39", "R1", "R22", "R28", "R34", "R35"}
+	differingReleases = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C13", "C18", "C20", "C23", "C36", "C37", "C38", "C39", "R1", "R22", "R28", "R34", "R35"}
 	// differingQueueTypes are those that depend on the type of the queue that is received
 	// from: the transport counts where the broker does not, and the type is one of the broker's
 	// programs for redelivering, expiring, purging and keeping messages. Messages are made,
 	// published and read by the same code; delays are in quorum queues; and what is decided
 	// about a failure depends on the count alone.
-	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "C36", "C39", "R1", "R22", "R28", "R34", "R35"}
+	differingQueueTypes = []string{"C1", "C6", "C7", "C8", "C9", "C11", "C14", "C18", "C20", "C23", "C36", "C38", "C39", "R1", "R22", "R28", "R34", "R35"}
 	// differingTopologies are those of publishing, subscribing and provisioning: commands,
 	// delays and receiving are the same code in both topologies.
-	differingTopologies = []string{"C18", "C19", "C23", "R20"}
+	differingTopologies = []string{"C18", "C19", "C23", "R20", "R68"}
 	// shortRules are for short runs: those of sending, receiving, settling, provisioning and
 	// publishing. The others take a broker longer, or are the engine's, for which the in-memory
 	// transport is enough there.
@@ -83,7 +83,7 @@ func TestConformance_ClassicQueues(t *testing.T) {
 // Classic queues on RabbitMQ 3, which another program than on RabbitMQ 4 keeps, in what a
 // receiver sees of it.
 func TestConformance_ClassicQueuesOfRabbitMQ3(t *testing.T) {
-	onShared(t, testserver.V3, "TestConformance_ClassicQueues", onClassic3, rabbitmq.Config{QueueType: rabbitmq.Classic}, []string{"C8", "C9", "C20", "C23", "C39"})
+	onShared(t, testserver.V3, "TestConformance_ClassicQueues", onClassic3, rabbitmq.Config{QueueType: rabbitmq.Classic}, []string{"C8", "C9", "C20", "C23", "C38", "C39"})
 }
 
 // The direct topology binds a queue as the conventional one does, so that a restart of the
