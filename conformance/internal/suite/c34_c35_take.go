@@ -64,7 +64,7 @@ var takeCases = []testCase{
 		}
 		unsupported := t.unsupported(to)
 		if limit := t.caps.MaxMessageBytes; limit > 0 && limit <= 64<<20 {
-			large := t.replacement(to, "stays")
+			large := t.message(to, "stays") // as an application: a return has the limits of copies
 			large.Body = make([]byte, 2*limit)
 			unsupported = append(unsupported, large)
 		}
