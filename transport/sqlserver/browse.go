@@ -83,8 +83,8 @@ func (t *Transport) look(ctx context.Context, name string, rights func(*postgres
 		return l, l.explained(ctx, err)
 	}
 	l.stores[0] = postgres.ForeignStore(q.Table)
-	exists, err := t.delayed.Exists(ctx)
-	if exists {
+	has, err := t.server.Columns(ctx, t.delayed.Table) // none: there is no such table
+	if len(has) > 0 {
 		l.stores = append(l.stores, postgres.DelayedStore(t.delayed.Table, q.Table))
 	}
 	return l, l.explained(ctx, err)

@@ -492,6 +492,31 @@ func TestBrowse_ShowsRowsThatCannotBeReceived(t *testing.T) {
 	})
 }
 
+// TestBrowse_WithoutDelayedMessages: their table is missing, or was dropped.
+func TestBrowse_WithoutDelayedMessages(t *testing.T) {
+	t.Parallel()
+	db := newSchema(t)
+	db.theirTable(t, "orders")
+	transport := db.open(t, sqlserver.Config{NServiceBusTables: true})
+	send(t, transport, letter("1", "orders"))
+	for _, create := range []bool{false, true, false} {
+		if create {
+			send(t, transport, delayed("2", "orders", time.Hour))
+		} else {
+			db.exec(t, `drop table if exists `+db.table("reprise_delayed"))
+		}
+		want := []string{"1 ready", "2 delayed"}
+		if !create {
+			want = want[:1]
+		}
+		all := browseAll(t, transport, queues.Request{Queue: "orders", Limit: 1})
+		wantStates(t, all, want...)
+		if d, err := transport.Depth(t.Context(), "orders"); err != nil || d.Ready+d.Delayed != len(want) {
+			t.Errorf("the depth is %+v, %v; want %q", d, err, want)
+		}
+	}
+}
+
 // TestBrowse_OnAStandby: a look needs no server that can be written to.
 func TestBrowse_OnAStandby(t *testing.T) {
 	notInShortRuns(t)

@@ -102,7 +102,7 @@ func (d *Forwarder) LookAt(due time.Time) {
 
 // ensure creates the table if it does not exist.
 func (d *Forwarder) ensure(ctx context.Context) error {
-	exists, err := d.Exists(ctx)
+	exists, err := d.isThere(ctx)
 	if exists {
 		return nil
 	}
@@ -116,9 +116,9 @@ func (d *Forwarder) ensure(ctx context.Context) error {
 	return nil
 }
 
-// Exists reports whether the table exists. A statement on a missing table would be an
+// isThere reports whether the table exists. A statement on a missing table would be an
 // error in the server's log, each time.
-func (d *Forwarder) Exists(ctx context.Context) (bool, error) {
+func (d *Forwarder) isThere(ctx context.Context) (bool, error) {
 	d.mu.Lock()
 	exists := d.exists
 	d.mu.Unlock()
@@ -184,7 +184,7 @@ func (d *Forwarder) forwardAll() time.Duration {
 		d.next = time.Time{}
 	}
 	d.mu.Unlock()
-	exists, err := d.Exists(ctx)
+	exists, err := d.isThere(ctx)
 	if err != nil {
 		return d.failed(err)
 	}
