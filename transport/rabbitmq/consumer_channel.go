@@ -25,8 +25,9 @@ type consumerChannel struct {
 	// closingReturns: the messages are returned by closing the channel.
 	closingReturns bool
 
-	consumers     []*consumer // the receiver's mu guards their counts
-	consumerCount int         // number of consumers ever begun, for their tags
+	consumers      []*consumer // the receiver's mu guards their counts
+	waitsUntilFull bool        // a new consumer is not worth it before a consumer is full; the receiver's mu guards it
+	consumerCount  int         // number of consumers ever begun, for their tags
 
 	writeMu    sync.Mutex    // held while settlements are written
 	acks       *acks.Batcher // the receiver's mu guards it

@@ -40,9 +40,9 @@ func (c *consumerChannel) adjustConsumers() error {
 		return err
 	}
 	active, n := c.activeConsumers()
-	missing, ending := c.releaseExcess(limit, active)
-	if missing <= 0 || ending && active > 0 && missing*4 < limit {
-		return nil // so few are not worth a consumer while ending ones are about to free some
+	missing := c.releaseExcess(limit, active)
+	if missing <= 0 {
+		return nil
 	}
 	for ; missing > 0; missing, n = missing-maxPrefetch, n+1 {
 		if _, err := c.consume(min(missing, maxPrefetch), priority(n)); err != nil {
@@ -88,9 +88,10 @@ func (c *consumerChannel) activeConsumers() (messages, consumers int) {
 
 // releaseExcess is called when consumers have ended because of a MaxInFlight of most, and
 // the others may prefetch active messages. It releases arrived messages beyond MaxInFlight
-// (excess) and no longer postpones returns. It returns how many more messages may be
-// consumed, and whether ending consumers still have unsettled messages.
-func (c *consumerChannel) releaseExcess(limit, active int) (missing int, ending bool) {
+// (excess) and no longer postpones returns. It returns how many more messages a new consumer
+// may prefetch. A few are not worth one while the others can get messages, and ending ones
+// are about to free some.
+func (c *consumerChannel) releaseExcess(limit, active int) (missing int) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,11 +105,14 @@ func (c *consumerChannel) releaseExcess(limit, active int) (missing int, ending 
 		r.prefetched = r.prefetched[:last]
 	}
 	missing = r.maxConsumedLocked() - active
+	ending, full := false, true
 	left := c.consumers[:0]
 	for _, consumer := range c.consumers {
 		if consumer.cancelled {
 			missing -= consumer.unsettled
 			ending = ending || consumer.unsettled > 0
+		} else if consumer.unsettled < consumer.prefetch {
+			full = false
 		}
 		if !consumer.cancelled || consumer.unsettled > 0 {
 			left = append(left, consumer)
@@ -117,7 +121,11 @@ func (c *consumerChannel) releaseExcess(limit, active int) (missing int, ending 
 	clear(c.consumers[len(left):])
 	c.consumers = left
 	c.acks.SetMaxInFlight(r.maxInFlight)
-	return missing, ending
+	c.waitsUntilFull = ending && !full && missing > 0 && missing*4 < limit
+	if c.waitsUntilFull {
+		return 0
+	}
+	return missing
 }
 
 // consume begins one more consumer.
@@ -127,7 +135,8 @@ func (c *consumerChannel) consume(prefetch int, args amqp.Table) (*consumer, err
 	}
 	c.consumerCount++
 	consumer := &consumer{
-		tag: fmt.Sprintf("%s-%d", c.r.t.copyIDs.prefix, c.consumerCount), prefetch: prefetch,
+		// The broker returns the messages of a closed channel by consumer, and few in the order of their tags.
+		tag: fmt.Sprintf("%s-%09d", c.r.t.copyIDs.prefix, c.consumerCount), prefetch: prefetch,
 		drained: make(chan struct{}),
 	}
 	deliveries, err := c.ch.Consume(c.r.queue, consumer.tag, false, false, false, false, args)

@@ -103,3 +103,57 @@ func TestHeldLook_AtMoreThanAConsumerPrefetches(t *testing.T) {
 		}
 	})
 }
+
+// A program that holds all of its messages may raise MaxInFlight step by step, to bound those
+// that it has not seen.
+func TestHeldLook_InSteps(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		const n, first = 2000, 20
+		for queue, steps := range map[string]func(came int) int{
+			"doubled":     func(came int) int { return 2 * came },
+			"in 80 steps": func(came int) int { return came + n/80 }, // many more consumers than a channel has at a time
+		} {
+			s.lookInSteps(t, queue, n, first, steps)
+		}
+	})
+}
+
+func (s *site) lookInSteps(t *testing.T, queue string, n, first int, raise func(int) int) {
+	transport := s.provisioned(t, rabbitmq.Config{}, queue)
+	mustSend(t, transport, numbered(queue, 0, n)...)
+	r := consume(t, transport, core.ReceiverConfig{Queue: queue, MaxInFlight: first, MaxDeliveries: 50})
+	for came, limit := 0, first; came < n; {
+		for _, d := range next(t, r, n) {
+			if in := d.Incoming(); in.DeliveryCount != 1 {
+				t.Fatalf("%s: message %s is delivery %d", queue, in.Body, in.DeliveryCount)
+			}
+			came++
+		}
+		if came == limit {
+			limit = raise(came)
+			r.SetMaxInFlight(limit)
+		}
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r = consume(t, transport, core.ReceiverConfig{Queue: queue, MaxInFlight: n, MaxDeliveries: 50})
+	var order []int
+	for len(order) < n {
+		for _, d := range next(t, r, n) {
+			in := d.Incoming()
+			if in.DeliveryCount != 2 {
+				t.Fatalf("%s: message %s is delivery %d after a look", queue, in.Body, in.DeliveryCount)
+			}
+			i, err := strconv.Atoi(string(in.Body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			order = append(order, i)
+		}
+	}
+	if queue == "doubled" && !slices.IsSorted(order) {
+		t.Errorf("the order afterwards is %v", order)
+	}
+}

@@ -230,6 +230,10 @@ func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *a
 	c.acks.Add(&d.entry)
 	consumer.arrived++
 	consumer.unsettled++
+	if c.waitsUntilFull && consumer.unsettled >= consumer.prefetch {
+		c.waitsUntilFull = false
+		r.changed.Notify()
+	}
 	if r.prefetchHead > 0 && len(r.prefetched) == cap(r.prefetched) {
 		n := copy(r.prefetched, r.prefetched[r.prefetchHead:])
 		clear(r.prefetched[n:])
