@@ -171,6 +171,23 @@ var returnCases = []testCase{
 		}
 		t.wantAttempts(&seen, "once", 1+all)
 	}},
+	{rule: "R66", title: "a returned message becomes a dead letter without its options", modes: withRedelivery, needs: []need{deadLettering, deadLetterView}, run: func(t *caseT) {
+		transport := t.open()
+		var seen attempts
+		s := t.service(transport, func(c *core.Config) {
+			c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(1), t.delayed(1)
+			c.Recoverability.DeadLetter = true
+		})
+		s.handle("job", seen.fail)
+		s.run()
+		t.send(transport, t.returned(s.queue, "job", "once", "once"))
+		h := t.wantDeadLetters(s.queue, 1)[0].Headers
+		if options := h.Get(headers.Replay); options != "" {
+			t.fail("a dead letter lacks the header "+headers.Replay+", or has it without a value", "it has %q", options)
+		}
+		t.wantAttempts(&seen, "once", 1)
+		s.wantDrained("after its message was dead-lettered")
+	}},
 	{rule: "R66", title: "a returned message that is to be tried once can be deferred", modes: withRedelivery, needs: []need{delays}, run: func(t *caseT) {
 		transport := t.open()
 		var seen attempts

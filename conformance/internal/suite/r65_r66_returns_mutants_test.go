@@ -101,6 +101,10 @@ var returnMutants = []mutant{
 			return out
 		})
 	}},
+	{rule: "R66", name: "keeps headers of a dead letter that it should remove", breaks: onDeadLetter(func(d *brokenDelivery, next func() error) error {
+		d.letter.Headers.Set(headers.Replay, d.in.Headers.Get(headers.Replay))
+		return next()
+	})},
 	{rule: "R66", name: "tries a returned message once although it was deferred", breaks: func() changes {
 		var errorQueue atomic.Value // the newest queue
 		c := changesOutgoing(func(out []core.Outgoing) []core.Outgoing {
