@@ -2,6 +2,7 @@ package suite
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -95,6 +96,7 @@ var takeCases = []testCase{
 		t.wantLeft(queue, "after both messages were completed")
 	}},
 	{rule: "C34", title: "of takers and receivers, one gets each message", modes: withRedelivery, needs: []need{taking, browsing}, run: takeBesideReceivers},
+	{rule: "C34", title: "a Take that the end of its process interrupts happens or does not", modes: inHighest, needs: []need{taking, browsing, processes}, run: takeInKilledProcesses},
 	{rule: "C34", title: "a Take that the end of the broker interrupts happens or does not", modes: inHighest, exclusive: true, needs: []need{taking, browsing, brokerControl, durable}, run: takeWhileBrokerDies},
 
 	{rule: "C35", title: "each message has a separate result", modes: withRedelivery, needs: []need{taking, browsing}, run: func(t *caseT) {
@@ -244,18 +246,82 @@ func takeBesideReceivers(t *caseT) {
 	t.wantLeft(queue, "after tools took messages beside receivers", left...)
 }
 
+// takeInKilledProcesses takes messages in processes that are killed, each at another moment of a
+// Take.
+func takeInKilledProcesses(t *caseT) {
+	const kills = 6
+	transport := t.open()
+	queue, to := t.queue(transport), t.queue(transport)
+	bodies := bodiesOf(t.messages(queue, 60))
+	t.sendEach(transport, queue, bodies...)
+	t.lookFor(transport, queue, bodies...)
+	taken := map[string]bool{} // for certain
+	prefix := t.uniqueName()
+	for n := range kills + 1 {
+		spec := workerSpec{Queue: queue, To: to, Prefix: prefix, Takes: []workerTake{}}
+		for _, m := range t.look(transport, queue, 100) {
+			if m.State != queues.Locked { // by a process that was killed
+				spec.Takes = append(spec.Takes, workerTake{m.Key, string(m.Body)})
+			}
+		}
+		if n == kills {
+			spec.Takes = spec.Takes[:min(len(spec.Takes), 3)] // the others stay
+		}
+		if len(spec.Takes) < 3 {
+			break
+		}
+		p := t.startWorker(spec)
+		p.awaitEvent(hasTaken, t.timeout())
+		start := time.Now()
+		p.awaitEvent(hasTaken, t.timeout())
+		took := time.Since(start)
+		if n < kills {
+			t.sleep(took * time.Duration(2*n+1) / (2 * kills))
+		} else {
+			p.awaitEvent(hasTaken, t.timeout())
+		}
+		p.kill()
+		for _, e := range p.allEvents() {
+			taken[e.ID] = true
+		}
+	}
+	arrived := map[string]int{}
+	for _, in := range t.drainQueue(to, func(found []*core.Incoming) bool { return len(distinct(found)) >= len(taken) }) {
+		arrived[string(in.Body)]++
+	}
+	left := map[string]int{}
+	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(distinct(found))+len(arrived) >= len(bodies) }) {
+		left[string(in.Body)]++
+	}
+	t.wantTakenOrLeft("its process", bodies, taken, arrived, left)
+	t.note("%d of %d messages were taken by processes, of which %d were killed", len(arrived), len(bodies), kills)
+}
+
+// wantTakenOrLeft checks that each message was either consumed and replaced, or neither.
+func (t *caseT) wantTakenOrLeft(killed string, bodies []string, taken map[string]bool, arrived, left map[string]int) {
+	for _, body := range bodies {
+		if n := arrived[body] + left[body]; n != 1 && (n == 0 || arrived[body] > 0 && left[body] > 0 || !t.caps.MayDuplicate) {
+			t.fail(fmt.Sprintf("a message that is taken while %s is killed is either consumed and replaced, or neither", killed),
+				"%s is %d times in its queue, and its replacement arrived %d times; Take called it done: %t", body, left[body], arrived[body], taken[body])
+		}
+		if taken[body] && arrived[body] == 0 {
+			t.fail(fmt.Sprintf("a message that Take called done is replaced, also after %s was killed", killed), "the replacement of %s is missing", body)
+		}
+	}
+}
+
 // takeWhileBrokerDies takes messages while the broker is killed, at another moment of a Take each
 // time.
 func takeWhileBrokerDies(t *caseT) {
 	const rounds = 4
 	transport := t.open()
 	queue, to := t.queue(transport), t.queue(transport)
-	bodies := bodiesOf(t.messages(queue, 40))
+	bodies := bodiesOf(t.messages(queue, 600)) // a broker that ends slowly still interrupts a Take
 	t.sendEach(transport, queue, bodies...)
 	t.lookFor(transport, queue, bodies...)
 	states := map[string]queues.TakeState{}
 	for round := range rounds {
-		left := t.lookOn(transport, queues.Request{Queue: queue, Limit: 100})
+		left := t.look(transport, queue, 100)
 		var mu sync.Mutex
 		var took time.Duration // of the first Take
 		firstTaken := make(chan struct{})
@@ -305,36 +371,19 @@ func takeWhileBrokerDies(t *caseT) {
 		})
 	}
 	t.close(transport)
-	var taken, kept []string // for certain
+	taken := map[string]bool{} // for certain
 	for body, state := range states {
 		if state == queues.TakeDone {
-			taken = append(taken, body)
-		}
-	}
-	for _, body := range bodies {
-		if _, tried := states[body]; !tried {
-			kept = append(kept, body)
+			taken[body] = true
 		}
 	}
 	arrived, left := map[string]int{}, map[string]int{}
-	for _, in := range t.drainQueue(to, func(found []*core.Incoming) bool { return len(missingBodies(taken, found)) == 0 }) {
+	for _, in := range t.drainQueue(to, func(found []*core.Incoming) bool { return len(distinct(found)) >= len(taken) }) {
 		arrived[string(in.Body)]++
 	}
-	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool {
-		return len(missingBodies(kept, found)) == 0 && len(distinct(found))+len(arrived) >= len(bodies)
-	}) {
+	for _, in := range t.drainQueue(queue, func(found []*core.Incoming) bool { return len(distinct(found))+len(arrived) >= len(bodies) }) {
 		left[string(in.Body)]++
 	}
-	for _, body := range bodies {
-		if n := arrived[body] + left[body]; n != 1 && (n == 0 || arrived[body] > 0 && left[body] > 0 || !t.caps.MayDuplicate) {
-			t.fail("a message that is taken while the broker is killed is either consumed and replaced, or neither",
-				"%s, which is %v, is %d times in its queue, and its replacement arrived %d times", body, states[body], left[body], arrived[body])
-		}
-	}
-	for _, body := range taken {
-		if arrived[body] == 0 {
-			t.fail("a message that Take called done is replaced, also after the broker was killed", "the replacement of %s is missing", body)
-		}
-	}
+	t.wantTakenOrLeft("the broker", bodies, taken, arrived, left)
 	t.note("%d of %d messages were taken beside %d restarts of the broker, %d with a result", len(arrived), len(bodies), rounds, len(taken))
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 	"github.com/reprise-go/reprise/transport"
 	"github.com/reprise-go/reprise/transport/inmemory"
 )
@@ -186,6 +187,20 @@ func (s *wireServer) Settle(settlement WireSettlement, _ *struct{}) error {
 	}
 }
 
+// WireTake is a Take with its queue. See WireMessage.
+type WireTake struct {
+	Queue, Key string
+	Out        []WireMessage
+}
+
+func (s *wireServer) Take(take WireTake, state *queues.TakeState) error {
+	results, err := s.transport.Take(ctxBackground, take.Queue, []queues.Take{{Key: take.Key, Out: fromWire(take.Out)}})
+	if err == nil {
+		*state = results[0].State
+	}
+	return err
+}
+
 // wire is the client.
 type wire struct {
 	core.Transport // tells capabilities and addresses
@@ -221,6 +236,13 @@ func (w *wire) Send(ctx context.Context, out ...core.Outgoing) error {
 		return sendFailed(out, core.SendUnknown, err)
 	}
 	return nil
+}
+
+// Take implements queues.Taker, for one message.
+func (w *wire) Take(ctx context.Context, queue string, takes []queues.Take) ([]queues.TakeResult, error) {
+	results := make([]queues.TakeResult, 1)
+	err := w.call(ctx, "Take", WireTake{queue, takes[0].Key, toWire(takes[0].Out)}, &results[0].State)
+	return results, err
 }
 
 func (w *wire) OpenReceiver(ctx context.Context, cfg core.ReceiverConfig) (core.Receiver, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/core/headers"
+	"github.com/reprise-go/reprise/core/queues"
 )
 
 // workerSpec describes the work of a process that a case starts, and may kill.
@@ -45,7 +46,15 @@ type workerSpec struct {
 	To, Prefix string
 	Count      int
 	Delay      time.Duration
+
+	// A process with Takes takes messages of Queue, one after the other, and replaces each by
+	// one in To.
+
+	Takes []workerTake
 }
+
+// workerTake names a message to take.
+type workerTake struct{ Key, Body string }
 
 // exitMode is how a handler ends.
 type exitMode string
@@ -74,6 +83,7 @@ const (
 	isSettling eventKind = "settles a message" // the handler has succeeded
 	hasSettled eventKind = "has settled a message"
 	hasSent    eventKind = "has sent a message" // Send returned nil
+	hasTaken   eventKind = "has taken a message"
 )
 
 // process runs a worker separately from the case.
@@ -162,7 +172,10 @@ type workerEnv struct {
 
 // run does the work until ctx ends.
 func (spec workerSpec) run(ctx context.Context, transport core.Transport, env workerEnv) error {
-	if spec.Queue == "" {
+	switch {
+	case spec.Takes != nil:
+		return spec.take(ctx, transport, env)
+	case spec.Queue == "":
 		return spec.send(ctx, transport, env)
 	}
 	ep, err := core.New(spec.Queue, spec.reportingTransport(transport, env), core.Config{
@@ -257,6 +270,29 @@ func (spec workerSpec) send(ctx context.Context, transport core.Transport, env w
 			return err
 		}
 		env.report(event{hasSent, out.ID})
+	}
+	select {
+	case <-ctx.Done():
+	case <-env.ended:
+	}
+	return nil
+}
+
+func (spec workerSpec) take(ctx context.Context, transport core.Transport, env workerEnv) error {
+	taker, ok := transport.(queues.Taker)
+	if !ok {
+		return fmt.Errorf("%T is no queues.Taker", transport)
+	}
+	for _, take := range spec.Takes {
+		out := core.Outgoing{ID: spec.Prefix + take.Body, Queue: spec.To, Body: []byte(take.Body)}
+		out.Headers.Set(headers.MessageID, out.ID)
+		results, err := taker.Take(ctx, spec.Queue, []queues.Take{{Key: take.Key, Out: []core.Outgoing{out}}})
+		if err != nil {
+			return err
+		}
+		if len(results) == 1 && results[0].State == queues.TakeDone {
+			env.report(event{hasTaken, take.Body})
+		}
 	}
 	select {
 	case <-ctx.Done():
