@@ -138,7 +138,7 @@ func TestRefusedCopies_NoRoomForAHeader(t *testing.T) {
 				equal(fx, "good messages", good.len(), 1)
 				equal(fx, "stalled", ep.Health().Stalled, false)
 				equal(fx, "critical errors", ep.Health().CriticalErrors, 0)
-				equal(fx, "reports", moved.len(), manyRefused)
+				equal(fx, "reports", moved.len()+int(ep.Health().NotificationsDropped), manyRefused)
 				for _, r := range moved.all() {
 					if r.DeadLettered != deadLetters {
 						fx.Fatalf("reported as %+v", r)
