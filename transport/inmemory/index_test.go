@@ -4,6 +4,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/reprise-go/reprise/core"
+	"github.com/reprise-go/reprise/core/queues"
 )
 
 // The index finds each message by its number when earlier ones have left, and keeps at most as
@@ -63,5 +66,42 @@ func TestIndex_FindsMessagesByNumber(t *testing.T) {
 		if m := x.entries.at(i).message; m != nil && !slices.Contains(want, m.seq) {
 			t.Errorf("message %d is still there", m.seq)
 		}
+	}
+}
+
+// A message that stays, such as one with a long delay, keeps no entries of those that pass.
+func TestIndex_ForgetsMessagesBehindOneThatStays(t *testing.T) {
+	var x index
+	x.add(&message{seq: 1})
+	for seq := uint64(2); seq < 10000; seq++ {
+		x.add(&message{seq: seq})
+		x.remove(seq)
+		if n := x.entries.len(); n > 2+2*minRing {
+			t.Fatalf("%d entries for one message", n)
+		}
+	}
+}
+
+// Messages that were taken while they waited for others of their group leave no memory behind.
+func TestTake_FreesWaitingMessages(t *testing.T) {
+	transport, q, _ := testQueue(t, Config{})
+	for range 1000 {
+		if err := transport.Send(t.Context(), core.Outgoing{ID: "1", Queue: q.name, GroupKey: "g"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := transport.Browse(t.Context(), queues.Request{Queue: q.name, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var takes []queues.Take
+	for _, m := range page.Messages[1:] {
+		takes = append(takes, queues.Take{Key: m.Key})
+	}
+	if _, err := transport.Take(t.Context(), q.name, takes); err != nil {
+		t.Fatal(err)
+	}
+	if n := q.groups.byKey["g"].waiting.len(); n != 0 || q.groups.waiting != 0 || q.stored.entries.len() > 2+2*minRing {
+		t.Errorf("%d messages wait (%d by the count) in %d entries", n, q.groups.waiting, q.stored.entries.len())
 	}
 }
