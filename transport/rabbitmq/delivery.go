@@ -19,7 +19,7 @@ type delivery struct {
 	transport.UnsupportedDelivery
 	channel  *consumerChannel
 	consumer *consumer
-	native   amqp.Delivery
+	native   *amqp.Delivery // nil after decode: Incoming has it, and a program that holds many may let go of it
 	incoming core.Incoming
 	foreign  *copylog.Copy // nil: the sender was Reprise, and has named it
 
@@ -33,19 +33,20 @@ var _ core.Delivery = (*delivery)(nil)
 func (d *delivery) decode() {
 	r := d.channel.r
 	in := &d.incoming
-	r.t.format.Incoming(&d.native, r.queue, in)
+	native := d.native
+	d.native = nil
+	r.t.format.Incoming(native, r.queue, in)
 	if r.brokerCounts {
-		in.DeliveryCount = message.DeliveryCount(&d.native)
+		in.DeliveryCount = message.DeliveryCount(native)
 	}
-	if in.NativeID == "" || !r.copies.Delivered(in, d.native.Redelivered) {
-		d.foreign = r.copies.Foreign.Delivered(in, d.native.Redelivered, d.channel.ended)
+	if in.NativeID == "" || !r.copies.Delivered(in, native.Redelivered) {
+		d.foreign = r.copies.Foreign.Delivered(in, native.Redelivered, d.channel.ended)
 		in.NativeID = d.foreign.Name
 	}
 	if in.ID == "" {
 		in.ID = in.NativeID
 	}
-	d.native.Body = nil // Incoming has it, and may let go of it
-	in.Redelivered = d.native.Redelivered || in.DeliveryCount > 1
+	in.Redelivered = native.Redelivered || in.DeliveryCount > 1
 	if in.Redelivered || !r.brokerCounts {
 		count, lastError := r.log.Delivered(transport.DeliveryKey(in))
 		in.LastError = lastError

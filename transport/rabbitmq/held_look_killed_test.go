@@ -102,7 +102,7 @@ func lookAndWait(t *testing.T, url string) {
 	var held []core.Delivery
 	for len(held) < n {
 		for _, d := range next(t, r, 1000) {
-			d.Incoming().Body = nil
+			d.Incoming().Body, d.Incoming().Native = nil, nil
 			held = append(held, d)
 		}
 		if len(held) == limit {

@@ -217,7 +217,7 @@ func (r *receiver) take(dst []core.Delivery) (n int, err error) {
 
 // addDelivery enters a delivery that the broker sent to a consumer.
 func (r *receiver) addDelivery(c *consumerChannel, consumer *consumer, native *amqp.Delivery) {
-	d := &delivery{channel: c, consumer: consumer, native: *native, entry: acks.Entry{Tag: native.DeliveryTag, Consumer: &consumer.acks}}
+	d := &delivery{channel: c, consumer: consumer, native: native, entry: acks.Entry{Tag: native.DeliveryTag, Consumer: &consumer.acks}}
 	d.native.Acknowledger = nil // only the receiver settles
 	if _, expires := native.Headers[header.ExpiresAt]; expires || native.Expiration != "" {
 		d.incoming.ExpiresAt = message.ExpiresAt(native, time.Now())
