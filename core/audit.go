@@ -51,8 +51,8 @@ const maxRetryUniqueID = 255
 // mayAcknowledge reports whether a message is acknowledged. Any sender may have written the
 // two headers: they choose neither another queue than Config.RetryAckQueues has, nor the
 // content of a message there. A request that is refused is logged.
-func (e *Endpoint) mayAcknowledge(a *attempt, queue, unique string) bool {
-	log, id := e.log.endpoint, a.delivery.Incoming().ID
+func (ep *Endpoint) mayAcknowledge(a *attempt, queue, unique string) bool {
+	log, id := ep.log.endpoint, a.delivery.Incoming().ID
 	switch {
 	case queue == "" || unique == "":
 		return false
@@ -60,7 +60,7 @@ func (e *Endpoint) mayAcknowledge(a *attempt, queue, unique string) bool {
 		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its "+headers.RetryUniqueMessageID+" is too long",
 			"message_id", id, "queue", queue, "bytes", len(unique), "limit", maxRetryUniqueID)
 		return false
-	case !e.resolved.allowsRetryAck(queue):
+	case !ep.resolved.allowsRetryAck(queue):
 		log.WarnContext(a.decisionContext(), "the acknowledgement that a message asks for is not sent: its queue is not in Config.RetryAckQueues; list it there if a tool of yours receives from it",
 			"message_id", id, "queue", queue)
 		return false

@@ -19,7 +19,11 @@ func causeOf(fx *fixture, fail error) string {
 		fx.Fatal(err)
 	}
 	_, run := fx.runOrders(core.Config{Recoverability: immediateRetries(0)}, func(context.Context, *core.Message) error { return fail })
-	defer run.stop()
+	defer func() {
+		if err := run.stop(); err != nil {
+			fx.Error(err)
+		}
+	}()
 	m := order("m1")
 	m.Headers.Set(headers.Cause, "1:000000000000") // of a sender
 	fx.send(m)

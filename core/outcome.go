@@ -18,22 +18,22 @@ import (
 
 // acknowledgement returns the message to a queue that says that something became of the message
 // with an id of its return.
-func (e *Endpoint) acknowledgement(in *Incoming, queue, unique, now string) Outgoing {
-	id := ids.Derived(in.ID, e.name+"/retry-acknowledgement", 1)
+func (ep *Endpoint) acknowledgement(in *Incoming, queue, unique, now string) Outgoing {
+	id := ids.Derived(in.ID, ep.name+"/retry-acknowledgement", 1)
 	return Outgoing{ID: id, Queue: queue, Reason: ReasonAcknowledgement, Headers: Headers{pairs: []header{
 		{headers.MessageID, id},
 		{headers.ControlMessage, "True"},
 		{headers.RetryUniqueMessageID, unique},
 		{headers.MessageIntent, headers.IntentSend},
-		{headers.OriginatingEndpoint, e.name},
+		{headers.OriginatingEndpoint, ep.name},
 		{headers.TimeSent, now},
 	}}}
 }
 
 // setOutcome makes a report of an acknowledgement. Its id differs with each return of the message, so
 // that no broker drops it as a duplicate.
-func (e *Endpoint) setOutcome(in *Incoming, out *Outgoing, outcome headers.Outcome) {
-	out.ID = ids.Derived(in.ID, e.name+"/outcome/"+out.Headers.Get(headers.RetryUniqueMessageID), 1)
+func (ep *Endpoint) setOutcome(in *Incoming, out *Outgoing, outcome headers.Outcome) {
+	out.ID = ids.Derived(in.ID, ep.name+"/outcome/"+out.Headers.Get(headers.RetryUniqueMessageID), 1)
 	out.Headers.Set(headers.MessageID, out.ID)
 	out.Headers.Set(headers.ReplayOutcome, string(outcome))
 }

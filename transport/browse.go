@@ -10,6 +10,9 @@ import (
 // pageBytes is the MaxBytes of a request that has none.
 const pageBytes = 16 << 20
 
+// ErrTooManyKeys is the error of Browse for Keys whose messages are more than MaxBytes allows.
+var ErrTooManyKeys = Permanent(errors.New("the messages with these Keys have more bytes than Request.MaxBytes; ask for fewer keys or WithoutBody, or raise MaxBytes"))
+
 // PrepareBrowse checks the request for a page of messages, and sets its MaxBytes if they are left
 // out. An adapter calls it first in Browse. The error is [Permanent].
 func PrepareBrowse(r *queues.Request) error {

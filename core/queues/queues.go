@@ -45,7 +45,8 @@ type Request struct {
 	// WithoutBody leaves Body nil; BodyBytes has its size.
 	WithoutBody bool
 	// Keys asks for the messages with these keys instead of a range: at most Limit keys, and no
-	// After. Those that have left the queue are missing.
+	// After. Those that have left the queue are missing, and so is a text that is no key. If
+	// the messages are more than MaxBytes allows, there is no page, but an error.
 	Keys []string
 }
 

@@ -67,6 +67,9 @@ func browse(dir string, r queues.Request) (page queues.Page, err error) {
 		if content == nil {
 			continue
 		}
+		if r.Keys != nil && size >= r.MaxBytes {
+			return queues.Page{}, transport.ErrTooManyKeys
+		}
 		shown := show(m, content)
 		if size, last = size+len(content), id; r.WithoutBody {
 			size, shown.Body = size-len(shown.Body), nil

@@ -107,13 +107,11 @@ func (b *browsing) fitting() int {
 
 // byKeys reads the messages with the keys of the request. Sequence numbers that are close to each other need one request.
 func (b *browsing) byKeys(ctx context.Context) (queues.Page, error) {
-	keys := make([]int64, len(b.request.Keys))
-	for i, key := range b.request.Keys {
-		n, ok := parseSequence(key)
-		if !ok {
-			return queues.Page{}, transport.Permanent(fmt.Errorf("%.60q is no key of a message; use the Key that an earlier page has", key))
+	keys := make([]int64, 0, len(b.request.Keys))
+	for _, key := range b.request.Keys {
+		if n, ok := parseSequence(key); ok {
+			keys = append(keys, n)
 		}
-		keys[i] = n
 	}
 	slices.Sort(keys)
 	keys = slices.Compact(keys)
@@ -134,9 +132,14 @@ func (b *browsing) byKeys(ctx context.Context) (queues.Page, error) {
 				continue
 			}
 			last = max(last, *m.SequenceNumber)
-			if _, wanted := slices.BinarySearch(keys, *m.SequenceNumber); wanted {
-				b.read = append(b.read, b.message(m))
+			if _, wanted := slices.BinarySearch(keys, *m.SequenceNumber); !wanted {
+				continue
 			}
+			if b.bytes >= b.request.MaxBytes {
+				return queues.Page{}, transport.ErrTooManyKeys
+			}
+			shown := b.message(m)
+			b.read, b.bytes = append(b.read, shown), b.bytes+shown.Headers.Bytes()+len(shown.Body)
 		}
 		after, found := slices.BinarySearch(keys, last)
 		if found {

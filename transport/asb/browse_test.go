@@ -211,7 +211,6 @@ func TestBrowse_ByKeys(t *testing.T) {
 		t.Errorf("%d requests", requests)
 	}
 	for name, r := range map[string]queues.Request{
-		"no key":        {Limit: 1, Keys: []string{"x"}},
 		"too many keys": {Limit: 1, Keys: []string{"5", "6"}},
 		"with After":    {Limit: 1, Keys: []string{"5"}, After: "q#1"},
 		"no limit":      {},

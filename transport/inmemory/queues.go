@@ -51,8 +51,8 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 		return page, err
 	}
 	if r.Keys != nil {
-		page.Messages = t.lookUp(q, r.Keys)
-		return page, nil
+		page.Messages, err = t.lookUp(q, r)
+		return page, err
 	}
 	after := uint64(0)
 	if r.After != "" {
@@ -78,10 +78,7 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 					break
 				}
 				page.Messages = append(page.Messages, t.look(m))
-				bytes += m.headers.Bytes()
-				if !r.WithoutBody {
-					bytes += len(m.body)
-				}
+				bytes += m.size(r)
 			}
 			after = entry.seq
 		}
@@ -90,21 +87,26 @@ func (t *Transport) browse(ctx context.Context, r *queues.Request) (page queues.
 	return page, nil
 }
 
-// lookUp returns the messages with the keys that are in the queue.
-func (t *Transport) lookUp(q *queue, keys []string) []queues.Message {
-	found := make([]queues.Message, 0, len(keys))
-	now := time.Now()
-	for chunk := range slices.Chunk(keys, lookAtOnce) {
+// lookUp returns the messages with the keys of r that are in the queue.
+func (t *Transport) lookUp(q *queue, r *queues.Request) ([]queues.Message, error) {
+	found := make([]queues.Message, 0, len(r.Keys))
+	now, bytes := time.Now(), 0
+	for chunk := range slices.Chunk(r.Keys, lookAtOnce) {
 		q.mu.Lock()
 		q.advance(now)
 		for _, key := range chunk {
 			if m := q.find(key, now); m != nil {
+				if bytes >= r.MaxBytes {
+					q.unlock()
+					return nil, transport.ErrTooManyKeys
+				}
 				found = append(found, t.look(m))
+				bytes += m.size(r)
 			}
 		}
 		q.unlock()
 	}
-	return found
+	return found, nil
 }
 
 // find returns the message with a key, or nil if it has left the queue.
@@ -118,6 +120,14 @@ func (q *queue) find(key string, now time.Time) *message {
 		return nil
 	}
 	return m
+}
+
+// size returns the bytes of a message on a page.
+func (m *message) size(r *queues.Request) int {
+	if r.WithoutBody {
+		return m.headers.Bytes()
+	}
+	return m.headers.Bytes() + len(m.body)
 }
 
 // look returns a message as it is shown. It shares the body. The queue's lock is held.

@@ -166,7 +166,7 @@ func (p *pager) readKeys(ctx context.Context, keys []string) error {
 		p.bytes = max(p.bytes, 1)
 		more, err := p.read(ctx, i, postgres.Part{Seqs: list})
 		if err == nil && (more || full && len(p.page.Messages) > before) {
-			err = transport.Permanent(errors.New("the messages with these keys have more bytes than Request.MaxBytes; to fix: ask for fewer keys or WithoutBody, or raise MaxBytes"))
+			err = transport.ErrTooManyKeys
 		}
 		if err != nil {
 			return err

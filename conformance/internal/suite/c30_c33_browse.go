@@ -403,7 +403,15 @@ var browseCases = []testCase{
 		}
 		receiver.close()
 		t.wantSeen("by two keys, of which one has left the queue", t.page(transport, r).Messages, want[1:])
-		r.Limit = 1
+		r.Keys = []string{"no key of any message", keys[want[1]]}
+		t.wantSeen("by a key, and a text that is none", t.page(transport, r).Messages, want[1:])
+		r.Keys, r.MaxBytes = []string{keys[want[1]]}, 1
+		t.wantSeen("by the key of a message that alone is larger than MaxBytes", t.page(transport, r).Messages, want[1:])
+		r.Keys = append(r.Keys, keys[bodies[0]])
+		if page, err := t.tryPage(transport, r); err == nil {
+			t.fail("Keys of more messages than MaxBytes allows are refused", "of 2 messages, with MaxBytes 1, %d are shown", len(page.Messages))
+		}
+		r.Limit, r.MaxBytes = 1, 0
 		if _, err := t.tryPage(transport, r); err == nil {
 			t.fail("more Keys than Limit are refused", "2 keys with Limit 1 are not")
 		}

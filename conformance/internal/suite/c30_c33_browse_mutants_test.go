@@ -249,6 +249,18 @@ var browseMutants = []mutant{
 		}
 		return page, err
 	})},
+	{rule: "C32", name: "refuses a text that is no key", breaks: onBrowse(func(_ *brokenTransport, r queues.Request, next nextPage) (queues.Page, error) {
+		if slices.Contains(r.Keys, "no key of any message") {
+			return queues.Page{}, errForgotten
+		}
+		return next(r)
+	})},
+	{rule: "C32", name: "ignores MaxBytes with Keys", breaks: onBrowse(func(_ *brokenTransport, r queues.Request, next nextPage) (queues.Page, error) {
+		if r.Keys != nil {
+			r.MaxBytes = math.MaxInt
+		}
+		return next(r)
+	})},
 	{rule: "C32", name: "takes more Keys than Limit", breaks: onBrowse(func(_ *brokenTransport, r queues.Request, next nextPage) (queues.Page, error) {
 		r.Keys = r.Keys[:min(len(r.Keys), r.Limit)]
 		return next(r)

@@ -3,6 +3,7 @@ package suite
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -111,9 +112,7 @@ var takeCases = []testCase{
 		t.complete(held["gone"])
 		waiting := []string{"first", "refused", "newer", "last"}
 		t.sendEach(transport, queue, waiting...)
-		for body, key := range t.keysOf(t.lookFor(transport, queue, waiting...)) {
-			all[body] = key
-		}
+		maps.Copy(all, t.keysOf(t.lookFor(transport, queue, waiting...)))
 		take := func(body string) queues.Take {
 			return queues.Take{Key: all[body], Out: []core.Outgoing{t.replacement(to, body)}}
 		}

@@ -13,16 +13,16 @@ import (
 	"github.com/reprise-go/reprise/core/headers"
 )
 
-// returned is a message that an operator's tool returns to its queue, with options.
-func (t *caseT) returned(queue, messageType, body, options string) core.Outgoing {
-	out := t.command(queue, messageType, body)
+// returned is a job that an operator's tool returns to its queue, with options.
+func (t *caseT) returned(queue, body, options string) core.Outgoing {
+	out := t.command(queue, "job", body)
 	out.Headers.Set(headers.Replay, options)
 	return out
 }
 
 // reported is a returned message whose outcome the tool wants to know in a queue.
 func (t *caseT) reported(queue, body, reports string) core.Outgoing {
-	out := t.returned(queue, "job", body, "report")
+	out := t.returned(queue, body, "report")
 	out.Headers.Set(headers.RetryAckQueue, reports)
 	out.Headers.Set(headers.RetryUniqueMessageID, "return of "+body)
 	return out
@@ -149,7 +149,7 @@ var returnCases = []testCase{
 		})
 		s.handle("job", seen.fail)
 		s.run()
-		t.send(transport, t.returned(s.queue, "job", "once", "once, and others"))
+		t.send(transport, t.returned(s.queue, "once", "once, and others"))
 		moved := t.wantLeft(s.errorQueue, "a message that is tried once and fails", "once")
 		t.wantAttempts(&seen, "once", 1)
 		if len(moved) == 0 {
@@ -180,7 +180,7 @@ var returnCases = []testCase{
 		})
 		s.handle("job", seen.fail)
 		s.run()
-		t.send(transport, t.returned(s.queue, "job", "once", "once"))
+		t.send(transport, t.returned(s.queue, "once", "once"))
 		h := t.wantDeadLetters(s.queue, 1)[0].Headers
 		if options := h.Get(headers.Replay); options != "" {
 			t.fail("a dead letter lacks the header "+headers.Replay+", or has it without a value", "it has %q", options)
@@ -200,7 +200,7 @@ var returnCases = []testCase{
 			return seen.failWith(m, errHandler)
 		})
 		s.run()
-		t.send(transport, t.returned(s.queue, "job", "once", "once"))
+		t.send(transport, t.returned(s.queue, "once", "once"))
 		in := s.wantOneMoved()
 		t.wantFailedHeaders(in, errHandler.Error())
 		t.wantAttempts(&seen, "once", 2) // the attempt after the deferral is not retried

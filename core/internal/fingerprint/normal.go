@@ -73,10 +73,9 @@ type scanner struct {
 	result []byte
 	begin  int // of the text in result
 
-	noQuote  [3]bool // there is no further closing quote of that kind
-	nameEnd  int     // the end of the newest name that was looked at
-	nameDots bool
-	idEnd    int // the end of the newest id that was looked at
+	noQuote [3]bool // there is no further closing quote of that kind
+	nameEnd int     // the end of the newest name that was looked at
+	idEnd   int     // the end of the newest id that was looked at
 }
 
 // appendNormal appends a text with '#' for each of its varying parts, and one blank for each row
