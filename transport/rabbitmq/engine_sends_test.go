@@ -2,6 +2,7 @@ package rabbitmq_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -49,13 +50,7 @@ func TestEngineSends_RefusedOnesDoNotDecide(t *testing.T) {
 				runs(t, ep)
 				const n = 20
 				for range n {
-					out := core.Outgoing{ID: "returned", Queue: c.queue, Body: []byte("{}")}
-					for key, value := range map[string]string{
-						headers.MessageTypes: placedType.Name(), headers.ContentType: "application/json", headers.RetryAckQueue: c.ackQueue, headers.RetryUniqueMessageID: "unique",
-					} {
-						out.Headers.Set(key, value)
-					}
-					mustSend(t, admin, out)
+					mustSend(t, admin, returned(c.queue, c.ackQueue))
 				}
 				s.awaits(t, "shop", n)
 				if c.audit == "" { // else copies wait in the endpoint's queue
@@ -69,6 +64,67 @@ func TestEngineSends_RefusedOnesDoNotDecide(t *testing.T) {
 						t.Errorf("%s has %v", queue, left)
 					}
 				}
+			})
+		}
+	})
+}
+
+// returned is a message that an operator's tool returned.
+func returned(queue, ackQueue string) core.Outgoing {
+	out := core.Outgoing{ID: "returned", Queue: queue, Body: []byte("{}")}
+	for key, value := range map[string]string{
+		headers.MessageTypes: placedType.Name(), headers.ContentType: "application/json", headers.RetryAckQueue: ackQueue, headers.RetryUniqueMessageID: "unique",
+	} {
+		out.Headers.Set(key, value)
+	}
+	return out
+}
+
+// Each try to move a failed message closes its channel, and so does a reply to the address that a
+// sender has forged. The messages of other handlers are sent once.
+func TestSend_ForbiddenExchangeAffectsNoOthers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, s *site) {
+		admin := s.provisioned(t, s.beside(t), "moves", "replies", "error", "others", "shop")
+		restricted := s.beside(t)
+		restricted.URLs = []string{s.user(t, "restricted", ".*", "^(?!(error|others)$).*", ".*")}
+		for queue, fail := range map[string]func(m *core.Message) error{
+			"moves":   func(*core.Message) error { return errors.New("it is bad") },
+			"replies": func(m *core.Message) error { return m.Reply(placedType.Of(order{})) },
+		} {
+			t.Run(queue, func(t *testing.T) {
+				var bad, good atomic.Int64
+				ep, err := core.New(queue, s.open(t, restricted), core.Config{
+					Logger: slog.New(slog.DiscardHandler), Provision: core.ProvisionNever, Concurrency: 20,
+					Recoverability: core.Recoverability{Immediate: core.Immediate{NumberOfRetries: core.Off}, Delayed: core.Delayed{NumberOfRetries: core.Off}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				core.Handle(ep, placedType, func(_ context.Context, m *core.Message, _ order) error {
+					if m.ID == "bad" {
+						bad.Add(1)
+						return fail(m)
+					}
+					good.Add(1)
+					return m.Send("shop", placedType.Of(order{}))
+				})
+				runs(t, ep)
+				const n, ofBad = 200, 10
+				for i := range n {
+					out := returned(queue, "")
+					out.Headers.Set(headers.ReplyToAddress, "others")
+					if i%(n/ofBad) == 0 {
+						out.ID = "bad"
+					}
+					mustSend(t, admin, out)
+				}
+				s.awaits(t, "shop", n-ofBad)
+				if got := good.Load(); got != n-ofBad {
+					t.Errorf("%d messages were handled %d times", n-ofBad, got)
+				}
+				awaitTrue(t, "the others are handled too", func() bool { return bad.Load() >= ofBad })
+				s.take(t, "shop")
 			})
 		}
 	})

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/reprise-go/reprise/core"
 	"github.com/reprise-go/reprise/transport"
@@ -47,7 +50,7 @@ type sendCall struct {
 	msgs []core.Outgoing
 	ctx  context.Context // of Send
 
-	toQueues, toExchanges, toClients, toAudit []publication
+	toQueues, toExchanges, toClients []publication
 
 	mu     sync.Mutex // guards failed
 	failed *core.SendError
@@ -156,24 +159,75 @@ func (c *sendCall) declareDestinations(ctx context.Context) {
 			c.report(&m, core.SendRefused, err)
 			continue
 		}
-		// The broker closes the channel after a publication to an exchange without the right to
-		// it. The engine's own sends must not cost those of handlers.
-		switch out.Reason {
-		case core.ReasonAcknowledgement: // the sender of a message has named the exchange
-			c.toClients = append(c.toClients, m)
-			continue
-		case core.ReasonAudit:
-			c.toAudit = append(c.toAudit, m)
-			continue
-		}
 		ready = append(ready, m)
 	}
 	c.toExchanges = ready
 }
 
+// maxWritable is the number of exchanges in Transport.writable.
+const maxWritable = 10_000
+
+// tryExchanges sends the first publication to each exchange that is not known to be writable. The
+// broker closes the channel after one to an exchange to which the user may not write, such as the
+// reply address that a sender has forged, and the results of all others on the channel are lost.
+// So these have a channel for one publication at a time. Later publications to such an exchange
+// have the same error.
+func (c *sendCall) tryExchanges(ctx context.Context) {
+	var failed map[string]error
+	left := c.toExchanges[:0]
+	for _, m := range c.toExchanges {
+		if _, writable := c.t.writable.Get(m.exchange); writable {
+			left = append(left, m)
+			continue
+		}
+		if err := failed[m.exchange]; err != nil {
+			c.report(&m, core.SendRefused, err)
+			continue
+		}
+		if err := c.try(ctx, m); err != nil {
+			if failed == nil {
+				failed = map[string]error{}
+			}
+			failed[m.exchange] = err
+		}
+	}
+	c.toExchanges = left
+}
+
+// try sends one publication when no other one is tried, and returns the error with which the
+// user may be unable to write to its exchange. Others do not wait for a slow confirm: a broker that
+// refuses the exchange answers at once.
+func (c *sendCall) try(ctx context.Context, m publication) (failed error) {
+	select {
+	case c.t.trying <- struct{}{}:
+		next := time.AfterFunc(time.Second, func() { <-c.t.trying })
+		defer func() {
+			if next.Stop() {
+				<-c.t.trying
+			}
+		}()
+	case <-ctx.Done():
+		failed = fmt.Errorf("waiting to be sent: %w", ctx.Err())
+		c.report(&m, core.SendRefused, failed)
+		return failed
+	}
+	c.t.tryPublisher.send(ctx, []publication{m}, func(m *publication, state core.SendState, err error) {
+		if err == nil || errors.Is(err, core.ErrQueueNotFound) || errors.Is(err, errNegative) { // the exchange has had it
+			c.t.writable.Put(strings.Clone(m.exchange), struct{}{}) // without the memory of a reply address
+		} else {
+			failed = err
+		}
+		c.report(m, state, err)
+	})
+	return failed
+}
+
 // publish sends all publications and waits for their results.
 func (c *sendCall) publish(ctx context.Context) {
-	if len(c.toExchanges)+len(c.toClients)+len(c.toAudit) == 0 {
+	if len(c.toExchanges) > 0 {
+		c.tryExchanges(ctx)
+	}
+	if len(c.toExchanges)+len(c.toClients) == 0 {
 		c.t.queuePublisher.send(ctx, c.toQueues, c.report)
 		return
 	}
@@ -183,9 +237,6 @@ func (c *sendCall) publish(ctx context.Context) {
 	}
 	if len(c.toClients) > 0 {
 		other.Go(func() { c.t.replyPublisher.send(ctx, c.toClients, c.report) })
-	}
-	if len(c.toAudit) > 0 {
-		other.Go(func() { c.t.auditPublisher.send(ctx, c.toAudit, c.report) })
 	}
 	c.t.exchangePublisher.send(ctx, c.toExchanges, c.report)
 	other.Wait()
@@ -203,6 +254,9 @@ func (c *sendCall) report(m *publication, state core.SendState, err error) {
 	}
 	if f := amqperror.KindOf(err); f == amqperror.NoExchange {
 		c.t.declarations.Forget()
+	}
+	if said, ok := errors.AsType[*amqp.Error](err); ok && said.Code == amqp.AccessRefused {
+		c.t.writable.Delete(m.exchange) // the right may have been taken away
 	}
 	if amqperror.RefusesUser(err) { // as in a token, which has another name than the URL
 		c.t.format.SetUser("")

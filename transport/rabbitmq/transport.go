@@ -32,13 +32,15 @@ type Transport struct {
 	format *message.Format
 
 	sendConn          *connManager
-	replyConn         *connManager // to destinations that senders name: a broker can close the connection because of a forged address
+	replyConn         *connManager // for direct replies: a broker can close the connection because of a forged address
 	adminConn         *connManager // for everything except messages: the broker may block publishing connections
 	queuePublisher    *publisher   // to the default exchange: to queues
 	exchangePublisher *publisher   // to exchanges by name: topics and delays
-	replyPublisher    *publisher   // to clients with direct reply-to, and acknowledgements to exchanges
-	auditPublisher    *publisher   // to the exchanges of audit queues
+	replyPublisher    *publisher   // to clients with direct reply-to
+	tryPublisher      *publisher   // to exchanges that are not in writable
 	declarations      *declarations.Cache
+	writable          *transport.Cache[string, struct{}] // exchanges that have had a message
+	trying            chan struct{}                      // full while a message to another exchange is tried
 	blocked           blockedConns
 	reconnected       broadcast
 	hasConnected      atomic.Bool // a connection has been made
@@ -93,6 +95,8 @@ func New(cfg Config) (*Transport, error) {
 		caps:         capabilities(&cfg),
 		format:       message.NewFormat(message.Config{MessageType: cfg.MessageType, TopicsAreKeys: cfg.Topology == Direct}),
 		declarations: declarations.New(life),
+		writable:     transport.NewCache[string, struct{}](maxWritable),
+		trying:       make(chan struct{}, 1),
 		life:         life,
 
 		undeliveredPoll: undeliveredPoll,
@@ -118,7 +122,7 @@ func New(cfg Config) (*Transport, error) {
 	t.sizeLimit.connected = t.sendConn.connected
 	t.adminConn = newConnManager(t, cfg.ConnectionName+": set up", nil)
 	t.queuePublisher, t.exchangePublisher = newPublisher(t, t.sendConn), newPublisher(t, t.sendConn)
-	t.replyPublisher, t.auditPublisher = newPublisher(t, t.replyConn), newPublisher(t, t.sendConn)
+	t.replyPublisher, t.tryPublisher = newPublisher(t, t.replyConn), newPublisher(t, t.sendConn)
 	return t, nil
 }
 
