@@ -21,8 +21,8 @@ const (
 	loggedBytes = 400 // of one line
 )
 
-// logger returns a logger that writes to the log.
-func (l *endpointLog) logger() *slog.Logger {
+// logger returns a logger that writes to the log, and passes each error to logged.
+func (l *endpointLog) logger(logged func(error)) *slog.Logger {
 	l.mu.Lock()
 	l.used = true
 	l.mu.Unlock()
@@ -32,6 +32,9 @@ func (l *endpointLog) logger() *slog.Logger {
 			switch a.Key {
 			case slog.TimeKey, "endpoint", "instance", "logger":
 				return slog.Attr{}
+			}
+			if err, ok := a.Value.Any().(error); ok {
+				logged(err)
 			}
 			return a
 		},

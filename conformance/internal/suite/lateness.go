@@ -3,6 +3,7 @@ package suite
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise/core"
@@ -26,6 +27,15 @@ func (t *caseT) recordLate(format string, args ...any) {
 func (t *caseT) recordLateLock(d core.Delivery) {
 	if lockedUntil := d.LockedUntil(); !lockedUntil.IsZero() && time.Now().After(lockedUntil) {
 		t.recordLate("the lock of a delivery had ended %v before the case came to it", time.Since(lockedUntil))
+	}
+}
+
+// recordUnconfirmed records that a broker has confirmed a message of an endpoint so late that the
+// endpoint sends it again, as it may: there can then be two.
+func (t *caseT) recordUnconfirmed(err error) {
+	sent, ok := errors.AsType[*core.SendError](err)
+	if ok && slices.ContainsFunc(sent.Results, func(r core.SendResult) bool { return r.State == core.SendUnknown }) {
+		t.recordLate("the broker had not confirmed a message: %v", err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package suite
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +108,63 @@ func TestSlowMachine_DefectIsFoundAllTheSame(t *testing.T) {
 			}
 			if reruns := len(notesAbout(r, "run again")); reruns > maxRuns-1 || (reruns > 0) != c.rerun {
 				t.Errorf("the case was run again %d times, want that: %t, and at most %d times: %q", reruns, c.rerun, maxRuns-1, r.Notes)
+			}
+		})
+	}
+}
+
+// A message that the broker has stored, but not confirmed in time, is moved again.
+func TestSlowMachine_UnconfirmedMove(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		unconfirmed int // moves
+		want        Outcome
+	}{
+		"once":   {1, Passed},
+		"always": {maxRuns, Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			moves, unconfirmed := map[string]int{}, 0 // by error queue, of which each run of the case has one
+			h := harnessOn(inmemory.Config{}, changes{send: func(_ *brokenTransport, ctx context.Context, out []core.Outgoing, next func(context.Context, ...core.Outgoing) error) error {
+				err := next(ctx, out...)
+				mu.Lock()
+				defer mu.Unlock()
+				m := out[0]
+				if moves[m.Queue]++; err == nil && m.Reason == core.ReasonMoveToError && moves[m.Queue] == 1 && unconfirmed < c.unconfirmed {
+					unconfirmed++
+					return &core.SendError{Results: []core.SendResult{{ID: m.ID, To: m.Queue, State: core.SendUnknown, Err: core.ErrUnavailable}}}
+				}
+				return err
+			}})
+			h.Synctest = false
+			s, err := newSuite(t, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.runCase(t, &testCase{rule: "R1", title: "moves a message once", run: func(t *caseT) {
+				transport := t.open()
+				s := t.service(transport, func(c *core.Config) {
+					c.Recoverability.Immediate, c.Recoverability.Delayed = t.immediate(0), t.delayed(0)
+				})
+				s.handle("job", func(context.Context, *core.Message) error { return errHandler })
+				t.send(transport, t.command(s.queue, "job", "bad"))
+				want := 1
+				if unconfirmed < c.unconfirmed {
+					want = 2
+				}
+				s.run()
+				t.awaitCount("moves", want, func() int {
+					mu.Lock()
+					defer mu.Unlock()
+					return moves[s.errorQueue]
+				})
+				s.end()
+				t.wantLeft(s.errorQueue, "after the move", "bad")
+			}}, core.TransactionReceiveOnly)
+			if r.Outcome != c.want || len(notesAbout(r, "run again")) == 0 {
+				t.Errorf("the case is %s, want %s after it was run again: %q", r.Outcome, c.want, r.Notes)
 			}
 		})
 	}

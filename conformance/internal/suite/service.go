@@ -34,7 +34,7 @@ func (t *caseT) serviceOn(transport core.Transport, queue, errorQueue string, ch
 	c := core.Config{
 		Transactions: t.mode,
 		Provision:    core.ProvisionNever,
-		Logger:       t.log.logger(),
+		Logger:       t.log.logger(t.recordUnconfirmed),
 		Recoverability: core.Recoverability{
 			ErrorQueue: errorQueue,
 			Immediate:  core.Immediate{NumberOfRetries: core.Off},
