@@ -183,7 +183,7 @@ var (
 	corruption          = need{"Harness.Corrupt is nil", func(s *suite) bool { return s.h.Corrupt != nil }}
 	nativeMessages      = need{"messages have no native properties: Harness.SendNative is nil", func(s *suite) bool { return s.h.SendNative != nil }}
 	deletion            = need{"Harness.DeleteQueue is nil", func(s *suite) bool { return s.h.DeleteQueue != nil }}
-	duplicateDetection  = need{"Harness.UniqueQueue is nil", func(s *suite) bool { return s.h.UniqueQueue != nil }}
+	duplicateDetection  = need{"no queue drops duplicates: Harness.UniqueQueue is nil", func(s *suite) bool { return s.h.UniqueQueue != nil }}
 	deadLetterView      = need{"Harness.DeadLetters is nil", func(s *suite) bool { return s.h.DeadLetters != nil }}
 	mismatches          = need{"Harness.Mismatch is nil", func(s *suite) bool { return s.h.Mismatch != nil }}
 	nativeTransactions  = need{"Harness.NativeTx is nil", func(s *suite) bool { return s.h.NativeTx != nil }}
