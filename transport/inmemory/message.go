@@ -11,6 +11,7 @@ import (
 // delivered on.
 type message struct {
 	seq         uint64 // order of sending, over all queues
+	listed      uint64 // its place in the index of its queue
 	id          string
 	nativeID    string
 	headers     core.Headers

@@ -92,7 +92,7 @@ func (q *queue) delay(m *message, due time.Time) {
 // its group can be delivered.
 func (q *queue) remove(m *message) {
 	m.state = gone
-	q.stored.remove(m.seq)
+	q.stored.remove(m)
 	if !m.ordered {
 		return
 	}
