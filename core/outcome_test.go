@@ -166,7 +166,7 @@ func TestOutcome_TakenOver(t *testing.T) {
 	})
 }
 
-// The report tells what the message in the error queue says.
+// The report has the cause, error type and reason of the message in the error queue.
 func TestOutcome_CauseIsThatOfTheMessage(t *testing.T) {
 	inModes(t, allModes, func(fx *fixture) {
 		fx.provision("acks")

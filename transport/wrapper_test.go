@@ -60,7 +60,7 @@ func TestWrapper_PassesOptionalInterfacesOn(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A tool gets through a wrapper what it gets from the transport.
+// A tool gets the same from a wrapper as from the transport.
 func TestWrapper_LooksIntoQueues(t *testing.T) {
 	able := inmemory.Open()
 	defer able.Close(t.Context())

@@ -72,10 +72,10 @@ type Config struct {
 
 	// ManagementURL is the URL of the management plugin's API,
 	// "http://user:password@host:15672". The transport asks it only for the type and the
-	// delivery limit of the queues that it receives from, and in ListQueues. The user needs the tag management
-	// or monitoring, and permissions in the virtual host; empty permissions suffice. In the
-	// topology of NServiceBus, from RabbitMQ 4.0 on, Provision also makes policies with it,
-	// for which the user needs the tag policymaker.
+	// delivery limit of the queues that it receives from, and in ListQueues. The user needs
+	// the tag management or monitoring, and permissions in the virtual host; empty permissions
+	// suffice. In the topology of NServiceBus, from RabbitMQ 4.0 on, Provision also makes
+	// policies with it, for which the user needs the tag policymaker.
 	//
 	// It is needed where AMQP does not tell enough: on a broker of 4.0 or later, for quorum
 	// queues without an argument x-delivery-limit, and for queues that the user of URLs has

@@ -22,10 +22,9 @@ import (
 const maxPage = 10_000
 
 // Browse implements queues.Browser on PostgreSQL, with the right to select. The order is that of
-// arrival. Messages that wait in the table of delayed messages, for a queue that NServiceBus created,
-// follow those of the queue. Messages that arrive after the first page are not returned.
-// Expired messages that are still in the table are. A page has at most 10,000 messages, and a page for
-// keys is refused if the messages have more bytes than MaxBytes.
+// arrival. Messages that wait in the table of delayed messages, for a queue that NServiceBus
+// created, follow those of the queue. Messages that arrive after the first page are not returned.
+// Expired messages that are still in the table are. A page has at most 10,000 messages.
 func (t *Transport) Browse(ctx context.Context, r corequeues.Request) (corequeues.Page, error) {
 	page, err := t.browse(ctx, &r)
 	if err != nil {

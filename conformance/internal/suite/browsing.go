@@ -109,6 +109,14 @@ func (t *caseT) lookFor(transport core.Transport, queue string, bodies ...string
 	return all
 }
 
+// filled sends n messages, and returns their bodies when a look shows them.
+func (t *caseT) filled(transport core.Transport, queue string, n int) []string {
+	bodies := bodiesOf(t.messages(queue, n))
+	t.sendEach(transport, queue, bodies...)
+	t.lookFor(transport, queue, bodies...)
+	return bodies
+}
+
 func incomingOf(messages []queues.Message) []*core.Incoming {
 	list := make([]*core.Incoming, len(messages))
 	for i := range messages {
@@ -302,4 +310,12 @@ func (t *caseT) queueCalls(transport core.Transport, queue string) (calls []queu
 		return err
 	})
 	return calls
+}
+
+func incomingOfDeliveries(deliveries []core.Delivery) []*core.Incoming {
+	list := make([]*core.Incoming, len(deliveries))
+	for i, d := range deliveries {
+		list[i] = d.Incoming()
+	}
+	return list
 }

@@ -251,9 +251,7 @@ func takeInKilledProcesses(t *caseT) {
 	const kills = 6
 	transport := t.open()
 	queue, to := t.queue(transport), t.queue(transport)
-	bodies := bodiesOf(t.messages(queue, 60))
-	t.sendEach(transport, queue, bodies...)
-	t.lookFor(transport, queue, bodies...)
+	bodies := t.filled(transport, queue, 60)
 	taken := map[string]bool{} // for certain
 	prefix := t.uniqueName()
 	for n := range kills + 1 {

@@ -36,6 +36,7 @@ func cases() []testCase {
 		purgeCases,
 		groupCases,
 		browseCases,
+		pageCases,
 		takeCases,
 		queueCases,
 		sentReturnCases,

@@ -44,6 +44,7 @@ func mutants() []mutant {
 		purgeMutants,
 		groupMutants,
 		browseMutants,
+		pageMutants,
 		takeMutants,
 		queueMutants,
 		heldLookMutants,

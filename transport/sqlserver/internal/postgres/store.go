@@ -159,8 +159,9 @@ func (s *Store) Take(seqs []int64, ids []string, delayed *dialect.DelayedTexts, 
 		`select seq::bigint, seq operator(pg_catalog.=) any(array(select seq from removed)) `+from)
 }
 
-// Depth returns a statement with the numbers of ready, of locked and of delayed messages, and when the oldest message was sent, or NULL if that is not known. waiting is the store of the
-// messages that wait for the queue in another table, or nil.
+// Depth returns a statement with the numbers of ready, of locked and of delayed messages, and when
+// the oldest message was sent, or NULL if that is not known. waiting is the store of the messages
+// that wait for the queue in another table, or nil.
 func (s *Store) Depth(waiting *Store) *sqlexec.Statement {
 	others, args := `0`, []any(nil)
 	if waiting != nil {

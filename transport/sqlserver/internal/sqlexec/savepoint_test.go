@@ -11,7 +11,7 @@ import (
 	"github.com/reprise-go/reprise/transport/sqlserver/internal/testdatabase"
 )
 
-// calls counts what is sent to the server: each call waits for an answer.
+// calls counts round trips to the server.
 type calls struct{ n int }
 
 func (c *calls) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
